@@ -1,0 +1,64 @@
+# Every target has its line of help after "##"; `make` prints them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sidecarjob
+# Servers and Python readers that the tests use; `make tools` fills both folders.
+export SIDECARJOB_TOOLS ?= $(CACHE)/tools/bin
+export SIDECARJOB_VENV ?= $(CACHE)/venv
+# Test data and benchmark peers made by others. Tests that need them say so and are skipped without.
+ifneq ($(wildcard ../shared/corpora),)
+export SIDECARJOB_CORPORA ?= $(abspath ../shared/corpora)
+endif
+ifneq ($(wildcard ../shared/baseline),)
+export SIDECARJOB_BASELINE ?= $(abspath ../shared/baseline)
+endif
+
+.PHONY: help
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Make a dataset, enrich it, verify it, print joined rows (needs Rust alone)
+	@examples/demo.sh
+
+.PHONY: test
+test: tools lint ## Lint, then every test; what had to be skipped is listed and counted
+	@tests/tools/test.sh
+
+.PHONY: bench
+bench: venv ## Measure against pyarrow, Polars and DuckDB on the same data in the same run
+	@"$(SIDECARJOB_VENV)/bin/python" tests/bench/bench.py
+
+.PHONY: tools
+tools: venv ## Build the pinned test servers (Go) and the Python environment, once
+	@tests/tools/build.sh || [ -z "$${SIDECARJOB_STRICT:-}" ]
+
+.PHONY: venv
+venv:
+	@tests/tools/venv.sh || [ -z "$${SIDECARJOB_STRICT:-}" ]
+
+.PHONY: crds
+crds: ## Regenerate crds/sidecarjobs.yaml and docs/api.md from the Rust types
+	cargo run --quiet --locked -p sidecarjob-crds --bin crdgen >target/sidecarjobs.yaml
+	cargo run --quiet --locked -p sidecarjob-crds --bin apidoc >target/api.md
+	mkdir -p docs
+	mv target/sidecarjobs.yaml crds/sidecarjobs.yaml
+	mv target/api.md docs/api.md
+
+.PHONY: lint
+lint: ## Formatting, clippy without a warning, licences of all dependencies
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	@python3 tests/tools/licences.py
+
+.PHONY: deny
+deny: ## cargo-deny: licences, bans, sources, advisories (builds cargo-deny once: minutes)
+	@tests/tools/deny.sh
+
+.PHONY: clean
+clean: ## Remove build output and demo data (caches outside the checkout stay)
+	cargo clean
+	rm -rf demo-data

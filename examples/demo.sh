@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# The demo that `make demo` runs: a dataset of some three hundred shards is enriched
+# from examples/quickstart.yaml, on this machine, with no server and no cluster.
+# Everything it writes is under demo-data/.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+release=${CARGO_TARGET_DIR:-target}/release
+worker=$release/shard-worker
+manifest=examples/quickstart.yaml
+
+say() { printf '\n\033[1m== %s\033[0m\n' "$*" | if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi; }
+
+# Runs a command, shows it, and stops the demo unless it ends with the expected exit code.
+expect() { # CODE COMMAND...
+  local expected=$1 code=0 start
+  shift
+  printf '$ %s\n' "${*/#"$release/"/}"
+  start=$(date +%s%N)
+  "$@" || code=$?
+  printf -- '-- exit code %d after %d ms\n' "$code" $((($(date +%s%N) - start) / 1000000))
+  if [ "$code" != "$expected" ]; then
+    echo "demo: expected exit code $expected" >&2
+    exit 1
+  fi
+}
+
+say "Build (release; some minutes the first time)"
+cargo build --release --locked -p shard-worker --bin shard-worker --example demo-dataset --example show-rows
+
+say "A dataset: main shards, an index per source, another team's scores, new captions"
+"$release/examples/demo-dataset" demo-data
+"$release/examples/demo-dataset" demo-data damage
+rm -rf demo-data/sidecar
+printf '%s\n' "$(find demo-data/main -name '*.parquet' | wc -l) main shards, $(du -sh demo-data | cut -f1) in all"
+
+say "Run. Two main shards are damaged: they fail, are listed, and stop nothing else"
+expect 1 "$worker" run "$manifest"
+
+say "Somebody uploads the two shards again. The next run does these two alone"
+"$release/examples/demo-dataset" demo-data repair
+expect 0 "$worker" run "$manifest"
+
+say "Verify every shard against main: set, row counts, order by key, schema, content"
+expect 0 "$worker" verify "$manifest" --all
+
+say "Audit: what matched, and what did not (source_x has no index, by design)"
+expect 0 "$worker" audit "$manifest"
+
+say "Run once more: all is there, nothing is done"
+expect 0 "$worker" run "$manifest"
+
+say "Read main and sidecar side by side, as a trainer would (examples/show_rows.rs)"
+shard=$(cd demo-data/sidecar && find . -name '*.parquet' -size +10k | sort | sed -n '2s,^\./,,p')
+"$release/examples/show-rows" "demo-data/main/$shard" "demo-data/sidecar/$shard" s3_path 5
+
+say "Done. The sidecar is in demo-data/sidecar; the manifest that made it is $manifest"
