@@ -6,7 +6,7 @@
 The peers are the programs of a baseline folder (SIDECARJOB_BASELINE, or ../shared/baseline
 beside the checkout). Programs take turns, so that a busy spell of the machine hits all of
 them; each figure is the best of the repeats. Memory is the peak of one more run each.
-The data is made once, in SIDECARJOB_BENCH_DATA or ~/.cache/sidecarjob/bench (about 6 GB).
+The data is made once, in SIDECARJOB_BENCH_DATA or ~/.cache/sidecarjob/bench (about 4 GB).
 Results are printed and written to results.json there.
 """
 
@@ -81,6 +81,9 @@ class Bench:
                 for key, value in found.items():
                     if value is not None:
                         so_far[key] = min(value, so_far.get(key, value))
+        written = {name: footers(self.scratch / name.replace(" ", "-")) for name in entrants}
+        if len(set(written.values())) > 1:
+            raise SystemExit(f"bench: {title}: not the same shards and rows: {written}")
         for name, figures in best.items():
             self.table.append({"part": title, "program": name, "rows": rows, **figures})
         return best
@@ -227,6 +230,9 @@ def requests(bench):
         for count in (half, shards):
             cost = bench.ours(manifest, f"s3://bench/out-{count}", "--max-shards", str(count), env=env)
             counts[count] = request_counts(cost.report)
+        if not counts[shards]["get"]:
+            print("bench: the worker's report has no request counters", file=sys.stderr)
+            return
         each = {kind: (counts[shards][kind] - counts[half][kind]) / (shards - half) for kind in ("get", "put")}
         bench.table.append({"part": "requests", "program": "ours, S3", "rows": 0, "requests": counts[shards]})
         bench.target("requests: GET a shard", each["get"], "", "at most 2", each["get"] <= 2)
