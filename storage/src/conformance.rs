@@ -1,0 +1,1 @@
+//! Checks that every store passes.

@@ -1,0 +1,151 @@
+//! The one error of this crate. Every variant names the object or prefix it is about.
+
+use std::io;
+
+/// The source of an error, whatever its type.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// The result of a storage call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a storage call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such object.
+    #[error("{uri} does not exist")]
+    NotFound {
+        /// The object.
+        uri: String,
+    },
+
+    /// A write-once object is there already, with other bytes.
+    #[error("{uri} exists already and holds other bytes; it was not overwritten")]
+    Exists {
+        /// The object.
+        uri: String,
+    },
+
+    /// An object has another version than the one that was expected.
+    #[error("{uri} has changed since it was looked at; read it again")]
+    Changed {
+        /// The object.
+        uri: String,
+    },
+
+    /// The store refused us: credentials or permissions.
+    #[error("{uri}: access refused: {reason}")]
+    Refused {
+        /// The object or prefix.
+        uri: String,
+        /// What was refused and what to check.
+        reason: String,
+        /// The store's own words.
+        #[source]
+        source: Option<Cause>,
+    },
+
+    /// The store did not answer usefully within the budget for retries.
+    #[error("{uri}: no useful answer after {attempts} attempts in {seconds:.1} s: {reason}")]
+    Unavailable {
+        /// The object or prefix.
+        uri: String,
+        /// What the last attempt met.
+        reason: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long it was tried.
+        seconds: f64,
+        /// The last attempt's error.
+        #[source]
+        source: Option<Cause>,
+    },
+
+    /// A URI, key, range or answer that can't be worked with.
+    #[error("{uri}: {reason}")]
+    Invalid {
+        /// The object, prefix or URI as given.
+        uri: String,
+        /// What is wrong and what to write instead.
+        reason: String,
+    },
+
+    /// The operating system failed a call on a local file.
+    #[error("{uri}: can't {action}")]
+    Io {
+        /// The file or folder.
+        uri: String,
+        /// What was being done, as a verb phrase.
+        action: &'static str,
+        /// The operating system's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Whether the store refused us (credentials, permissions): no retry helps, and every
+    /// other shard will meet the same.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+
+    /// Whether there is no such object.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// Whether a condition on a write, a read or a delete did not hold.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Exists { .. } | Self::Changed { .. })
+    }
+
+    /// The object, prefix or URI that this error is about.
+    pub fn uri(&self) -> &str {
+        match self {
+            Self::NotFound { uri }
+            | Self::Exists { uri }
+            | Self::Changed { uri }
+            | Self::Refused { uri, .. }
+            | Self::Unavailable { uri, .. }
+            | Self::Invalid { uri, .. }
+            | Self::Io { uri, .. } => uri,
+        }
+    }
+
+    pub(crate) fn invalid(uri: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Invalid {
+            uri: uri.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// The error of a local call: what a store would say where that is meant.
+    pub(crate) fn local(uri: impl Into<String>, action: &'static str, source: io::Error) -> Self {
+        let uri = uri.into();
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::NotFound { uri },
+            io::ErrorKind::PermissionDenied => Self::Refused {
+                uri,
+                reason: format!("can't {action}; check the owner and the mode of the folder"),
+                source: Some(Box::new(source)),
+            },
+            io::ErrorKind::ReadOnlyFilesystem => Self::Refused {
+                uri,
+                reason: format!("can't {action}; the file system is mounted read-only"),
+                source: Some(Box::new(source)),
+            },
+            io::ErrorKind::InvalidFilename => {
+                Self::invalid(uri, "a name in it is too long for this file system")
+            }
+            io::ErrorKind::NotADirectory => {
+                Self::invalid(uri, "a part of the path is a file, not a folder")
+            }
+            _ => Self::Io {
+                uri,
+                action,
+                source,
+            },
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Object stores, and what a run keeps beside its output.
+//!
+//! [`Store`] is the one trait; [`Stores`] opens a store from a URI: a folder on disk or a
+//! prefix in a bucket. Both keep the same promises, which [`conformance`] checks:
+//!
+//! * a write is atomic and conditional, so two writers can race and one of them wins;
+//! * a write whose answer was lost is recognised by its content, not reported as a conflict;
+//! * a read of a version is that version or an error, never a mix of two;
+//! * a listing is in byte order and is held a few pages at a time, whatever its length.
+
+pub mod conformance;
+mod content;
+mod counting;
+mod error;
+mod key;
+mod listing;
+mod local;
+mod open;
+pub mod ranges;
+pub mod state;
+mod store;
+mod uri;
+
+pub use error::{Error, Result};
+pub use open::{ChecksumMode, StorageConfig, Stores};
+pub use store::{
+    ETag, ListPage, ObjectMeta, Payload, PutCondition, Published, RequestCounts, Store,
+};
+pub use uri::Location;

@@ -1,0 +1,120 @@
+//! Opening stores from URIs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::local::LocalStore;
+use crate::store::{RequestCounts, Store};
+use crate::uri::Location;
+
+/// When requests carry checksums beside their signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChecksumMode {
+    /// Always: what AWS wants.
+    WhenSupported,
+    /// Only where the operation demands one: for servers that refuse checksum trailers.
+    WhenRequired,
+}
+
+/// How to reach stores. Whatever is `None` comes from the usual AWS variables and files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageConfig {
+    /// URL of an S3-compatible server; default AWS, or `AWS_ENDPOINT_URL_S3` / `AWS_ENDPOINT_URL`.
+    pub endpoint: Option<String>,
+    /// Region; default `AWS_REGION`, the profile's, or the instance's.
+    pub region: Option<String>,
+    /// Bucket in the path rather than in the host name; default: where an endpoint is given.
+    pub path_style: Option<bool>,
+    /// Request checksums; default `AWS_REQUEST_CHECKSUM_CALCULATION`, or when supported.
+    pub request_checksum: Option<ChecksumMode>,
+    /// For how long one call is tried again (throttling, broken connections).
+    pub retry_budget: Duration,
+    /// Longest wait for a connection.
+    pub connect_timeout: Duration,
+    /// Longest wait for the first byte of an answer.
+    pub first_byte_timeout: Duration,
+    /// Longest wait for the next bytes of a body.
+    pub stall_timeout: Duration,
+    /// Requests in flight to one bucket, at most; fewer when it asks to slow down.
+    pub max_in_flight: usize,
+}
+
+impl Default for StorageConfig {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            region: None,
+            path_style: None,
+            request_checksum: None,
+            retry_budget: Duration::from_secs(180),
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(20),
+            max_in_flight: 256,
+        }
+    }
+}
+
+/// Opens stores, one for each prefix, and counts what all of them request.
+#[derive(Debug)]
+pub struct Stores {
+    config: StorageConfig,
+    opened: Mutex<HashMap<String, Arc<dyn Store>>>,
+}
+
+impl Stores {
+    /// Nothing is read or connected before a store is used.
+    pub fn new(config: &StorageConfig) -> Self {
+        Self {
+            config: config.clone(),
+            opened: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// How stores are reached.
+    pub fn config(&self) -> &StorageConfig {
+        &self.config
+    }
+
+    /// The store rooted at the prefix `uri`; the same one each time.
+    ///
+    /// # Errors
+    /// `Error::Invalid` if the URI is malformed. Whether the prefix can be reached shows at the
+    /// first request.
+    pub fn open(&self, uri: &str) -> Result<Arc<dyn Store>> {
+        self.open_location(&Location::parse(uri)?)
+    }
+
+    /// The store and the key of the one object at `uri`.
+    ///
+    /// # Errors
+    /// `Error::Invalid` if the URI is malformed or names a folder.
+    pub fn open_parent(&self, uri: &str) -> Result<(Arc<dyn Store>, String)> {
+        let (parent, key) = Location::parse(uri)?.split_object(uri)?;
+        Ok((self.open_location(&parent)?, key))
+    }
+
+    /// Requests of all stores opened so far.
+    pub fn requests(&self) -> RequestCounts {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.values().map(|store| store.requests()).sum()
+    }
+
+    fn open_location(&self, location: &Location) -> Result<Arc<dyn Store>> {
+        let uri = location.to_prefix_uri();
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = opened.get(&uri) {
+            return Ok(Arc::clone(store));
+        }
+        let store: Arc<dyn Store> = match location {
+            Location::Local { path } => Arc::new(LocalStore::new(&uri, path)?),
+            Location::S3 { .. } => {
+                return Err(crate::error::Error::invalid(uri, "S3 is not built in yet"));
+            }
+        };
+        opened.insert(uri, Arc::clone(&store));
+        Ok(store)
+    }
+}
