@@ -1,0 +1,124 @@
+//! How prefixes are normalised and compared.
+//!
+//! A prefix is a folder: `s3://bucket/path/`, `file:///path/`, `/path/` or `path/` (from
+//! the current folder). Keys of object storage are opaque, so nothing in an S3 prefix is
+//! decoded or collapsed; a path in a file system loses `.`, empty parts and the scheme.
+
+/// The scheme of S3 prefixes.
+const S3: &str = "s3://";
+
+/// The scheme of local prefixes.
+const FILE: &str = "file://";
+
+/// A prefix in its one normal form: it ends in `/`, and a local one is a plain path.
+///
+/// ```
+/// use crds::prefix::normalize;
+/// assert_eq!(normalize("s3://bucket/photos"), "s3://bucket/photos/");
+/// assert_eq!(normalize("file:///data//photos"), "/data/photos/");
+/// assert_eq!(normalize("./demo-data/main"), "demo-data/main/");
+/// ```
+pub fn normalize(prefix: &str) -> String {
+    let mut normal = normalize_location(prefix);
+    if !normal.ends_with('/') {
+        normal.push('/');
+    }
+    normal
+}
+
+/// A place that may be a file or a folder, in its normal form: as [`normalize`], but
+/// without a `/` at the end that was not there.
+///
+/// ```
+/// use crds::prefix::normalize_location;
+/// assert_eq!(normalize_location("./index/a.parquet"), "index/a.parquet");
+/// assert_eq!(normalize_location("index/"), "index/");
+/// ```
+pub fn normalize_location(location: &str) -> String {
+    if location.starts_with(S3) {
+        return location.to_owned();
+    }
+    let path = location.strip_prefix(FILE).unwrap_or(location);
+    let parts: Vec<&str> = path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .collect();
+    let root = if path.starts_with('/') { "/" } else { "" };
+    let end = match parts.last() {
+        Some(_) if path.ends_with('/') || path.ends_with("/.") => "/",
+        Some(_) => "",
+        None if root.is_empty() => "./",
+        None => "",
+    };
+    format!("{root}{}{end}", parts.join("/"))
+}
+
+/// Whether the prefix is in object storage.
+pub fn is_s3(prefix: &str) -> bool {
+    prefix.starts_with(S3)
+}
+
+/// Bucket and key of an S3 location; the key has no `/` at its start.
+pub fn split_s3(location: &str) -> Option<(&str, &str)> {
+    let rest = location.strip_prefix(S3)?;
+    Some(rest.split_once('/').unwrap_or((rest, "")))
+}
+
+/// Whether two prefixes are the same folder, or one is inside the other. Symbolic links
+/// are not followed, and a relative path is never inside an absolute one.
+///
+/// ```
+/// use crds::prefix::overlaps;
+/// assert!(overlaps("s3://bucket/photos", "s3://bucket/photos/sidecar/"));
+/// assert!(!overlaps("s3://bucket/photos/", "s3://bucket/photos_sidecar/"));
+/// assert!(overlaps("file:///data/", "/data/main"));
+/// ```
+pub fn overlaps(left: &str, right: &str) -> bool {
+    let (left, right) = (normalize(left), normalize(right));
+    // The current folder is around every relative path that does not climb out of it.
+    let is_around = |outer: &str, inner: &str| {
+        inner.starts_with(outer)
+            || (outer == "./" && !is_s3(inner) && !inner.starts_with('/') && !inner.starts_with("../"))
+    };
+    is_around(&left, &right) || is_around(&right, &left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normal_forms() {
+        for (given, expected) in [
+            ("s3://bucket", "s3://bucket/"),
+            ("s3://bucket/a b+c%2F=#", "s3://bucket/a b+c%2F=#/"),
+            ("s3://bucket/a/", "s3://bucket/a/"),
+            ("file:///", "/"),
+            ("/", "/"),
+            (".", "./"),
+            ("", "./"),
+            ("a/./b", "a/b/"),
+            ("../a", "../a/"),
+        ] {
+            assert_eq!(normalize(given), expected, "{given}");
+            assert_eq!(normalize(&normalize(given)), expected, "{given} again");
+        }
+    }
+
+    #[test]
+    fn overlap_is_about_folders() {
+        assert!(overlaps("a", "a/"));
+        assert!(overlaps("a/b", "a"));
+        assert!(overlaps(".", "a"));
+        assert!(!overlaps(".", "../a"));
+        assert!(!overlaps("a", "ab"));
+        assert!(!overlaps("s3://a/b", "s3://b/b"));
+    }
+
+    #[test]
+    fn s3_parts() {
+        assert_eq!(split_s3("s3://bucket/a/b"), Some(("bucket", "a/b")));
+        assert_eq!(split_s3("s3://bucket"), Some(("bucket", "")));
+        assert_eq!(split_s3("/bucket"), None);
+    }
+}

@@ -1,0 +1,6 @@
+//! The API reference, from the schema.
+
+/// The API reference as Markdown.
+pub fn markdown() -> String {
+    String::new()
+}

@@ -1,0 +1,1 @@
+//! Manifests split over several files.

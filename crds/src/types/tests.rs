@@ -1,0 +1,4 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Column, StructField, ops::FilterName};
