@@ -3,6 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sidecarjob
 # Servers and Python readers that the tests use; `make tools` fills both folders.
@@ -25,7 +26,10 @@ demo: ## Make a dataset, enrich it, verify it, print joined rows (needs Rust alo
 	@examples/demo.sh
 
 .PHONY: test
-test: tools lint ## Lint, then every test; what had to be skipped is listed and counted
+test: tools lint suite ## Lint, then every test; what had to be skipped is listed and counted
+
+.PHONY: suite
+suite:
 	@tests/tools/test.sh
 
 .PHONY: bench
