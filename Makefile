@@ -46,9 +46,9 @@ venv:
 
 .PHONY: crds
 crds: ## Regenerate crds/sidecarjobs.yaml and docs/api.md from the Rust types
+	mkdir -p target docs
 	cargo run --quiet --locked -p sidecarjob-crds --bin crdgen >target/sidecarjobs.yaml
 	cargo run --quiet --locked -p sidecarjob-crds --bin apidoc >target/api.md
-	mkdir -p docs
 	mv target/sidecarjobs.yaml crds/sidecarjobs.yaml
 	mv target/api.md docs/api.md
 
