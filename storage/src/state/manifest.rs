@@ -1,0 +1,328 @@
+//! `manifest.json`: the summary of an output, and the list of the files of lines that make its
+//! manifest. Workers wrote them; sealing a run writes only this small file.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::document::{self, Document, FORMAT_VERSION};
+use super::error::{Result, StateError};
+use super::merge::{MergedLines, OnDamage};
+use super::report::ShardLines;
+use super::{RunId, layout};
+use crate::store::{ETag, PutCondition, Store};
+
+/// Files of lines that are read at the same time.
+const READS_IN_FLIGHT: usize = 16;
+
+/// Lines that are read, at most, to find out whether an older part is superseded.
+const CHEAP_LINES: u64 = 100_000;
+
+/// Whether the output is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Completeness {
+    /// Every main shard that was listed has its shard.
+    Complete,
+    /// Some failed, or were left out.
+    Incomplete,
+}
+
+/// What the output holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Shards that are there.
+    pub shards: u64,
+    /// Shards that failed.
+    pub failed: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Rows that matched.
+    pub matched: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A file of lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestPart {
+    /// Key relative to the output prefix.
+    pub key: String,
+    /// The run that wrote it.
+    pub run: RunId,
+    /// Digest of that run's pipeline.
+    pub digest: String,
+    /// The chunk.
+    pub chunk: u64,
+    /// Lines in it.
+    pub shards: u64,
+    /// Smallest path in it.
+    pub first: String,
+    /// Largest path in it.
+    pub last: String,
+    /// Lower-case hex SHA-256 of the file.
+    pub sha256: String,
+    /// Size of the file.
+    pub size: u64,
+}
+
+/// `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the format.
+    pub version: u32,
+    /// The main prefix that the output belongs to.
+    pub main: String,
+    /// Digest of the pipeline.
+    pub digest: String,
+    /// The run that sealed it last.
+    pub run: RunId,
+    /// Whether the output is whole.
+    pub state: Completeness,
+    /// When it was sealed.
+    #[serde(with = "time::serde::rfc3339")]
+    pub sealed_at: OffsetDateTime,
+    /// What the output holds.
+    pub totals: Totals,
+    /// The files of lines, oldest first: of two lines for one path the later file's counts.
+    pub parts: Vec<ManifestPart>,
+}
+
+impl Document for Manifest {
+    const WHAT: &'static str = "manifest";
+}
+
+/// A manifest as it is in the store.
+#[derive(Debug, Clone)]
+pub struct Sealed {
+    /// What it says.
+    pub manifest: Manifest,
+    /// Its version, for sealing the next one over it.
+    pub etag: ETag,
+    /// Lower-case hex SHA-256 of its bytes, for the sentinel.
+    pub sha256: String,
+}
+
+/// What a run knows of an output before it starts: the sealed manifest, and what later runs
+/// that were killed left.
+#[derive(Debug, Clone, Default)]
+pub struct Recorded {
+    /// The manifest, if one was ever sealed.
+    pub sealed: Option<Sealed>,
+    /// Its parts, and finished parts that no manifest names, oldest first.
+    pub parts: Vec<Arc<ManifestPart>>,
+    /// How many of them no manifest names.
+    pub adopted: usize,
+}
+
+/// What a run seals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seal {
+    /// The main prefix.
+    pub main: String,
+    /// Digest of the pipeline.
+    pub digest: String,
+    /// The run.
+    pub run: RunId,
+    /// Whether the output is whole.
+    pub state: Completeness,
+    /// What the output holds, with what earlier runs made.
+    pub totals: Totals,
+    /// The parts that the run wrote.
+    pub parts: Vec<ManifestPart>,
+}
+
+impl Manifest {
+    /// Reads the manifest; `None` if none was sealed.
+    ///
+    /// # Errors
+    /// If it can't be read, is damaged, or is of another version.
+    pub async fn load(store: &dyn Store) -> Result<Option<Sealed>> {
+        let Some((meta, bytes)) = document::read_bytes(store, layout::MANIFEST).await? else {
+            return Ok(None);
+        };
+        let manifest = document::decode(&document::uri(store, layout::MANIFEST), &bytes)?;
+        Ok(Some(Sealed {
+            manifest,
+            etag: meta.etag,
+            sha256: document::sha256(&bytes),
+        }))
+    }
+
+    /// Writes the manifest of a run over what was recorded before it: its parts are kept, but
+    /// for those that the new ones are cheaply seen to supersede.
+    ///
+    /// # Errors
+    /// `Error::Changed` or `Error::Exists` if somebody sealed meanwhile.
+    pub async fn seal(
+        store: &Arc<dyn Store>,
+        recorded: &Recorded,
+        seal: Seal,
+        now: OffsetDateTime,
+    ) -> Result<Sealed> {
+        let Seal {
+            main,
+            digest,
+            run,
+            state,
+            totals,
+            parts: mut new_parts,
+        } = seal;
+        new_parts.sort_by_key(|part| part.chunk);
+        let rewritten: HashSet<&str> = new_parts.iter().map(|part| part.key.as_str()).collect();
+        let mut parts = Vec::with_capacity(recorded.parts.len() + new_parts.len());
+        for part in &recorded.parts {
+            let is_kept = !rewritten.contains(part.key.as_str())
+                && !is_superseded(store, part, &new_parts).await;
+            if is_kept {
+                parts.push(ManifestPart::clone(part));
+            }
+        }
+        parts.extend(new_parts.into_iter().filter(|part| part.shards > 0));
+        let manifest = Self {
+            version: FORMAT_VERSION,
+            main,
+            digest,
+            run,
+            state,
+            sealed_at: super::clock::to_milliseconds(now),
+            totals,
+            parts,
+        };
+        let bytes = document::encode(layout::MANIFEST, &manifest)?;
+        let sha256 = document::sha256(&bytes);
+        let condition = match &recorded.sealed {
+            Some(sealed) => PutCondition::Replace(sealed.etag.clone()),
+            None => PutCondition::Create,
+        };
+        let published = document::put(&**store, layout::MANIFEST, bytes, condition).await?;
+        Ok(Sealed {
+            manifest,
+            etag: published.etag,
+            sha256,
+        })
+    }
+}
+
+impl Recorded {
+    /// Reads the manifest and adopts the finished parts that killed runs left beside it.
+    ///
+    /// # Errors
+    /// If the manifest or the folder of runs can't be read, or a file is of another version. A
+    /// left part that is damaged is passed over with a warning: its shards' footers decide.
+    pub async fn load(store: &Arc<dyn Store>) -> Result<Self> {
+        let (sealed, listed) = futures::try_join!(Manifest::load(&**store), async {
+            Ok(store.list_folder(layout::RUNS).await?)
+        })?;
+        let named: HashSet<&str> = sealed
+            .iter()
+            .flat_map(|sealed| &sealed.manifest.parts)
+            .map(|part| part.key.as_str())
+            .collect();
+        let left: Vec<&str> = listed
+            .iter()
+            .map(|meta| meta.key.as_str())
+            .filter(|key| !named.contains(key) && layout::parse_chunk_lines(key).is_some())
+            .collect();
+        let adopted: Vec<ManifestPart> = stream::iter(left)
+            .map(|key| adopt(store, key))
+            .buffered(READS_IN_FLIGHT)
+            .try_filter_map(async |part| Ok(part))
+            .try_collect()
+            .await?;
+        let count = adopted.len();
+        let sealed_parts = sealed
+            .iter()
+            .flat_map(|sealed| sealed.manifest.parts.clone());
+        let mut parts: Vec<_> = sealed_parts.chain(adopted).map(Arc::new).collect();
+        // Byte order of runs is the order in which they began, and only one ran at a time.
+        parts.sort_by(|left, right| (&left.run, left.chunk).cmp(&(&right.run, right.chunk)));
+        Ok(Self {
+            sealed,
+            parts,
+            adopted: count,
+        })
+    }
+
+    /// The newest line of each path, in ascending byte order of paths.
+    pub fn lines(&self, store: &Arc<dyn Store>, on_damage: OnDamage) -> MergedLines {
+        MergedLines::new(Arc::clone(store), self.parts.clone(), on_damage)
+    }
+}
+
+/// Reads a part that no manifest names.
+async fn adopt(store: &Arc<dyn Store>, key: &str) -> Result<Option<ManifestPart>> {
+    let file = document::uri(&**store, key);
+    let Some((_, bytes)) = document::read_bytes(&**store, key).await? else {
+        return Ok(None);
+    };
+    let described = tokio::task::spawn_blocking({
+        let key = key.to_owned();
+        move || describe(&file, key, bytes)
+    })
+    .await
+    .unwrap_or_else(|error| Err(document::malformed(key, super::report::LINES_WHAT, error)));
+    match described {
+        Ok(part) => Ok((part.shards > 0).then_some(part)),
+        Err(error @ StateError::Malformed { .. }) => {
+            tracing::warn!(%error, "a part of the manifest is passed over");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What a manifest says of a file of lines.
+fn describe(file: &str, key: String, bytes: bytes::Bytes) -> Result<ManifestPart> {
+    let (sha256, size) = (document::sha256(&bytes), bytes.len() as u64);
+    let (header, mut lines) = ShardLines::open(file, bytes)?;
+    let (mut first, mut last, mut shards) = (None, String::new(), 0);
+    while let Some(line) = lines.next_line()? {
+        shards += 1;
+        if first.is_none() {
+            first = Some(line.path.clone());
+        }
+        last = line.path;
+    }
+    Ok(ManifestPart {
+        key,
+        run: header.run,
+        digest: header.digest,
+        chunk: header.chunk,
+        shards,
+        first: first.unwrap_or_default(),
+        last,
+        sha256,
+        size,
+    })
+}
+
+/// Whether every path of `old` is in one of `new`. Says no where that would cost much to know.
+async fn is_superseded(store: &Arc<dyn Store>, old: &ManifestPart, new: &[ManifestPart]) -> bool {
+    let overlapping: Vec<_> = new
+        .iter()
+        .filter(|part| part.shards > 0 && part.first <= old.last && old.first <= part.last)
+        .cloned()
+        .map(Arc::new)
+        .collect();
+    let new_lines: u64 = overlapping.iter().map(|part| part.shards).sum();
+    if new_lines < old.shards || new_lines + old.shards > CHEAP_LINES {
+        return false;
+    }
+    let old = Arc::new(old.clone());
+    let mut parts = vec![Arc::clone(&old)];
+    parts.extend(overlapping);
+    let mut lines = MergedLines::new(Arc::clone(store), parts, OnDamage::Fail);
+    loop {
+        match lines.next_line().await {
+            Ok(Some(line)) if Arc::ptr_eq(&line.part, &old) => return false,
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What a run keeps beside its output, and the decisions that rest on it.
+//!
+//! Every file is a documented format (`docs/state-files.md`) that other tools may read: JSON,
+//! or JSON lines compressed with zstd whose first line is a header. All of them carry a
+//! `version`. A reader ignores fields that it doesn't know and refuses a version that it
+//! doesn't know.
+//!
+//! | module | file |
+//! |---|---|
+//! | [`lock`], [`writer`], [`fence`] | `_sidecar/writer.json` |
+//! | [`plan`] | `_sidecar/runs/<run>/plan/…` |
+//! | [`report`] | `_sidecar/runs/<run>/chunks/<n>.json`, `….jsonl.zst` |
+//! | [`manifest`], [`merge`] | `_sidecar/manifest.json` |
+//! | [`sentinel`] | `_SUCCESS` |
+//! | [`diff`], [`join`] | none: what is left to do, from the listings and the manifest |
+//!
+//! Decisions ([`lock`], [`diff`]) are pure functions of plain values; the time is handed in.
+
+pub mod ancestors;
+pub mod clock;
+pub mod diff;
+mod document;
+mod error;
+pub mod fence;
+pub mod identity;
+pub mod join;
+pub mod layout;
+mod lines;
+pub mod lock;
+pub mod manifest;
+pub mod merge;
+pub mod plan;
+pub mod report;
+pub mod run_id;
+pub mod sentinel;
+pub mod writer;
+
+pub use document::FORMAT_VERSION;
+pub use error::{Result, StateError};
+pub use run_id::RunId;

@@ -1,0 +1,295 @@
+//! The plan: which shards belong to which chunk, in parts of a few chunks each.
+//!
+//! A chunk is a run of neighbours in the listing. A part holds a fixed number of chunks, so
+//! that the part of a chunk follows from its number and a worker reads one part only.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::document::{self, Document, FORMAT_VERSION};
+use super::error::Result;
+use super::lines::{LinesReader, LinesWriter};
+use super::{RunId, layout};
+use crate::store::{ETag, Store};
+
+/// Chunks in a part, unless the planner chooses another number.
+pub const CHUNKS_PER_PART: u64 = 16;
+
+const WHAT: &str = "part of a plan";
+
+/// First line of a part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanHeader {
+    /// Version of the format.
+    pub version: u32,
+    /// The run.
+    pub run: RunId,
+    /// Digest of its pipeline.
+    pub digest: String,
+    /// The chunks in this part: first, and first of the next part.
+    pub chunks: Range<u64>,
+}
+
+/// A shard to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanLine {
+    /// The chunk that the shard belongs to.
+    pub chunk: u64,
+    /// Path relative to the main prefix, and to the output prefix.
+    pub path: String,
+    /// Size of the main shard.
+    pub size: u64,
+    /// Version of the main shard.
+    pub etag: ETag,
+    /// Rows, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// What is there already below the output prefix; absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub existing: Option<Existing>,
+}
+
+/// An object in the place of a shard to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Existing {
+    /// Its size.
+    pub size: u64,
+    /// Its version: it is replaced only if it still has it.
+    pub etag: ETag,
+    /// What to do about it.
+    pub action: ExistingAction,
+}
+
+/// What to do about an object in the place of a shard to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExistingAction {
+    /// Read its footer; that decides.
+    Check,
+    /// Replace it.
+    Replace,
+}
+
+/// `plan.json`: what the parts hold together. Written after them: a plan without it isn't whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanSummary {
+    /// Version of the format.
+    pub version: u32,
+    /// The run.
+    pub run: RunId,
+    /// Digest of its pipeline.
+    pub digest: String,
+    /// When the plan was made.
+    #[serde(with = "time::serde::rfc3339")]
+    pub planned_at: OffsetDateTime,
+    /// Chunks, numbered from 0.
+    pub chunks: u64,
+    /// Chunks in each part but the last.
+    pub chunks_per_part: u64,
+    /// Parts, numbered from 0.
+    pub parts: u64,
+    /// Shards to make or to check.
+    pub shards: u64,
+    /// Bytes of their main shards.
+    pub bytes: u64,
+}
+
+impl Document for PlanSummary {
+    const WHAT: &'static str = "plan summary";
+}
+
+impl PlanSummary {
+    /// Reads the summary; `None` if the plan isn't whole.
+    ///
+    /// # Errors
+    /// If it can't be read or is of another version.
+    pub async fn read(store: &dyn Store, run: &RunId) -> Result<Option<Self>> {
+        Ok(document::read(store, &layout::plan_summary(run))
+            .await?
+            .map(|(_, summary)| summary))
+    }
+}
+
+/// Writes a plan part by part; holds one part.
+pub struct PlanWriter {
+    store: Arc<dyn Store>,
+    run: RunId,
+    digest: String,
+    chunks_per_part: u64,
+    part: Option<(u64, LinesWriter)>,
+    summary: PlanSummary,
+}
+
+impl PlanWriter {
+    /// Begins a plan with [`CHUNKS_PER_PART`] chunks a part.
+    pub fn new(store: Arc<dyn Store>, run: RunId, digest: String) -> Self {
+        Self::with_chunks_per_part(store, run, digest, CHUNKS_PER_PART)
+    }
+
+    /// Begins a plan.
+    pub fn with_chunks_per_part(
+        store: Arc<dyn Store>,
+        run: RunId,
+        digest: String,
+        chunks_per_part: u64,
+    ) -> Self {
+        let chunks_per_part = chunks_per_part.max(1);
+        let summary = PlanSummary {
+            version: FORMAT_VERSION,
+            run: run.clone(),
+            digest: digest.clone(),
+            planned_at: OffsetDateTime::UNIX_EPOCH,
+            chunks: 0,
+            chunks_per_part,
+            parts: 0,
+            shards: 0,
+            bytes: 0,
+        };
+        Self {
+            store,
+            run,
+            digest,
+            chunks_per_part,
+            part: None,
+            summary,
+        }
+    }
+
+    /// Adds a shard. Chunks come in ascending order, none is left out.
+    ///
+    /// # Errors
+    /// If a part can't be written, or a chunk comes out of order.
+    pub async fn push(&mut self, line: &PlanLine) -> Result<()> {
+        let number = line.chunk / self.chunks_per_part;
+        let is_new_chunk = line.chunk == self.summary.chunks;
+        if !is_new_chunk && line.chunk + 1 != self.summary.chunks {
+            let file = document::uri(&*self.store, &layout::plan_part(&self.run, number));
+            let detail = format!(
+                "chunk {} can't follow when there are {} chunks",
+                line.chunk, self.summary.chunks
+            );
+            return Err(document::malformed(&file, WHAT, detail));
+        }
+        if self.part.as_ref().is_none_or(|(open, _)| *open != number) {
+            self.flush().await?;
+            self.part = Some((number, self.begin(number)?));
+        }
+        if let Some((_, writer)) = &mut self.part {
+            writer.push(line)?;
+        }
+        self.summary.chunks += u64::from(is_new_chunk);
+        self.summary.shards += 1;
+        self.summary.bytes += line.size;
+        Ok(())
+    }
+
+    /// Writes the last part and the summary.
+    ///
+    /// # Errors
+    /// If they can't be written.
+    pub async fn finish(mut self, now: OffsetDateTime) -> Result<PlanSummary> {
+        self.flush().await?;
+        self.summary.planned_at = super::clock::to_milliseconds(now);
+        let key = layout::plan_summary(&self.run);
+        let bytes = document::encode(&key, &self.summary)?;
+        document::overwrite(&*self.store, &key, bytes, None).await?;
+        Ok(self.summary)
+    }
+
+    fn begin(&self, number: u64) -> Result<LinesWriter> {
+        let first = number * self.chunks_per_part;
+        let header = PlanHeader {
+            version: FORMAT_VERSION,
+            run: self.run.clone(),
+            digest: self.digest.clone(),
+            chunks: first..first + self.chunks_per_part,
+        };
+        LinesWriter::new(&layout::plan_part(&self.run, number), WHAT, &header)
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        let Some((number, writer)) = self.part.take() else {
+            return Ok(());
+        };
+        let key = layout::plan_part(&self.run, number);
+        document::overwrite(&*self.store, &key, writer.finish()?, None).await?;
+        self.summary.parts = number + 1;
+        Ok(())
+    }
+}
+
+/// Reads the lines of one chunk; holds the compressed bytes of its part.
+pub struct PlanReader {
+    header: PlanHeader,
+    lines: LinesReader,
+    chunks: Range<u64>,
+}
+
+impl PlanReader {
+    /// Opens the part that holds `chunk`, at its first line.
+    ///
+    /// # Errors
+    /// If the plan has no such part, it can't be read or is of another version.
+    pub async fn open_chunk(
+        store: &dyn Store,
+        run: &RunId,
+        chunk: u64,
+        chunks_per_part: u64,
+    ) -> Result<Self> {
+        let number = chunk / chunks_per_part.max(1);
+        Self::open(store, run, number, chunk..chunk + 1).await
+    }
+
+    /// Opens a whole part.
+    ///
+    /// # Errors
+    /// If the plan has no such part, it can't be read or is of another version.
+    pub async fn open_part(store: &dyn Store, run: &RunId, number: u64) -> Result<Self> {
+        Self::open(store, run, number, 0..u64::MAX).await
+    }
+
+    async fn open(store: &dyn Store, run: &RunId, number: u64, chunks: Range<u64>) -> Result<Self> {
+        let key = layout::plan_part(run, number);
+        let file = document::uri(store, &key);
+        let (_, bytes) = store.read(&key).await?;
+        let (header, lines) = LinesReader::open::<PlanHeader>(&file, WHAT, bytes)?;
+        let is_right =
+            header.run == *run && (chunks.end == u64::MAX || header.chunks.contains(&chunks.start));
+        if !is_right {
+            let detail = format!(
+                "it holds chunks {:?} of run {}, expected chunk {} of run {run}",
+                header.chunks, header.run, chunks.start
+            );
+            return Err(document::malformed(&file, WHAT, detail));
+        }
+        Ok(Self {
+            header,
+            lines,
+            chunks,
+        })
+    }
+
+    /// The header of the part.
+    pub fn header(&self) -> &PlanHeader {
+        &self.header
+    }
+
+    /// The next shard; `None` at the end of the chunk (or part).
+    ///
+    /// # Errors
+    /// If the part is damaged.
+    pub fn next_line(&mut self) -> Result<Option<PlanLine>> {
+        while let Some(line) = self.lines.next::<PlanLine>()? {
+            if line.chunk >= self.chunks.end {
+                break;
+            }
+            if line.chunk >= self.chunks.start {
+                return Ok(Some(line));
+            }
+        }
+        Ok(None)
+    }
+}

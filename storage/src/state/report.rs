@@ -1,0 +1,440 @@
+//! What a chunk has done: a report that is rewritten while it runs, and a line a shard when it
+//! ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::document::{self, Document, FORMAT_VERSION};
+use super::error::Result;
+use super::lines::{LinesReader, LinesWriter};
+use super::manifest::ManifestPart;
+use super::{RunId, layout};
+use crate::store::{ETag, Store};
+
+/// Failures that a report names; all of them are in the chunk's lines.
+pub const MAX_FAILURES: usize = 10;
+
+pub(crate) const LINES_WHAT: &str = "file of shard lines";
+
+/// How far a chunk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChunkState {
+    /// It runs, or its worker was killed: see `updated_at`.
+    Running,
+    /// Every shard is done or has failed; its lines are written.
+    Done,
+    /// Its worker was told to stop; what it published stands.
+    Stopped,
+    /// Its worker gave up; `reason` says why.
+    Failed,
+}
+
+/// Numbers that add up over chunks.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    /// Shards published.
+    pub shards_done: u64,
+    /// Shards that failed.
+    pub shards_failed: u64,
+    /// Shards that were there already.
+    pub shards_skipped: u64,
+    /// Rows of the shards published.
+    pub rows: u64,
+    /// Rows that matched: found in an index, or filled from a sidecar.
+    pub matched: u64,
+    /// Bytes read from stores.
+    pub bytes_read: u64,
+    /// Bytes of the shards published.
+    pub bytes_written: u64,
+    /// Per column of the sidecar's own.
+    pub columns: BTreeMap<String, ColumnCounts>,
+    /// Per source that was inferred; the key of rows without one is empty.
+    pub sources: BTreeMap<String, SourceCounts>,
+    /// Wall time.
+    pub seconds: Seconds,
+    /// CPU time of the process, all threads.
+    pub cpu_seconds: f64,
+}
+
+/// The values of a column.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ColumnCounts {
+    /// Rows with a value.
+    pub populated: u64,
+    /// Rows without one.
+    pub null: u64,
+    /// Rows with an error, among those without a value or with one.
+    pub error: u64,
+}
+
+/// The rows of a source.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SourceCounts {
+    /// Rows of this source.
+    pub rows: u64,
+    /// Of them, rows that matched.
+    pub matched: u64,
+}
+
+/// Where the wall time of a chunk went. `start` and `index_pass` are fixed costs of a chunk,
+/// whatever its number of shards; the rest grows with it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Seconds {
+    /// From the start of the process until the first shard could be taken: plan, lock, schemas.
+    pub start: f64,
+    /// Streaming the index past the chunk.
+    pub index_pass: f64,
+    /// Everything else: reading, computing, writing shards.
+    pub shards: f64,
+}
+
+impl Counts {
+    /// Adds the numbers of another chunk.
+    pub fn add(&mut self, other: &Self) {
+        self.shards_done += other.shards_done;
+        self.shards_failed += other.shards_failed;
+        self.shards_skipped += other.shards_skipped;
+        self.rows += other.rows;
+        self.matched += other.matched;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+        for (name, counts) in &other.columns {
+            let column = self.columns.entry(name.clone()).or_default();
+            column.populated += counts.populated;
+            column.null += counts.null;
+            column.error += counts.error;
+        }
+        for (name, counts) in &other.sources {
+            let source = self.sources.entry(name.clone()).or_default();
+            source.rows += counts.rows;
+            source.matched += counts.matched;
+        }
+        self.seconds.start += other.seconds.start;
+        self.seconds.index_pass += other.seconds.index_pass;
+        self.seconds.shards += other.seconds.shards;
+        self.cpu_seconds += other.cpu_seconds;
+    }
+
+    /// The share of rows that matched; `None` without rows.
+    pub fn match_rate(&self) -> Option<f64> {
+        ratio(self.matched, self.rows)
+    }
+
+    /// The share of rows without a value in `column`; `None` if nothing was counted.
+    pub fn null_rate(&self, column: &str) -> Option<f64> {
+        let counts = self.columns.get(column)?;
+        ratio(counts.null, counts.populated + counts.null)
+    }
+
+    /// The column with the largest share of rows without a value, and that share.
+    pub fn greatest_null_rate(&self) -> Option<(&str, f64)> {
+        self.columns
+            .keys()
+            .filter_map(|name| Some((name.as_str(), self.null_rate(name)?)))
+            .max_by(|(_, left), (_, right)| left.total_cmp(right))
+    }
+
+    /// Wall seconds that a chunk costs whatever its number of shards.
+    pub fn fixed_seconds(&self) -> f64 {
+        self.seconds.start + self.seconds.index_pass
+    }
+
+    /// Wall seconds that a worker needs for a shard beside the fixed cost of its chunk;
+    /// `None` before the first.
+    pub fn seconds_per_shard(&self) -> Option<f64> {
+        let shards = self.shards_done + self.shards_failed;
+        (shards > 0).then(|| self.seconds.shards / shards as f64)
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// A shard that failed, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Path of the shard.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// `chunks/<n>.json`: what a chunk has done so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChunkReport {
+    /// Version of the format.
+    pub version: u32,
+    /// The run.
+    pub run: RunId,
+    /// Digest of its pipeline.
+    pub digest: String,
+    /// The chunk.
+    pub chunk: u64,
+    /// How far it is.
+    pub state: ChunkState,
+    /// Who works on it: host or pod.
+    pub worker: String,
+    /// When the worker started.
+    #[serde(with = "time::serde::rfc3339")]
+    pub started_at: OffsetDateTime,
+    /// When this report was written.
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated_at: OffsetDateTime,
+    /// Shards that the chunk has.
+    pub shards_planned: u64,
+    /// What was done.
+    pub counts: Counts,
+    /// The first failures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// Why the chunk failed or stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Document for ChunkReport {
+    const WHAT: &'static str = "chunk report";
+}
+
+impl ChunkReport {
+    /// The report of a chunk that starts.
+    pub fn new(
+        run: RunId,
+        digest: String,
+        chunk: u64,
+        worker: String,
+        shards_planned: u64,
+        now: OffsetDateTime,
+    ) -> Self {
+        let now = super::clock::to_milliseconds(now);
+        Self {
+            version: FORMAT_VERSION,
+            run,
+            digest,
+            chunk,
+            state: ChunkState::Running,
+            worker,
+            started_at: now,
+            updated_at: now,
+            shards_planned,
+            counts: Counts::default(),
+            failures: Vec::new(),
+            reason: None,
+        }
+    }
+
+    /// Reads the report of a chunk; `None` if it hasn't started.
+    ///
+    /// # Errors
+    /// If it can't be read or is of another version.
+    pub async fn read(store: &dyn Store, run: &RunId, chunk: u64) -> Result<Option<Self>> {
+        let key = layout::chunk_report(run, chunk);
+        Ok(document::read(store, &key).await?.map(|(_, report)| report))
+    }
+}
+
+/// Rewrites a chunk's report: one request each time.
+#[derive(Debug)]
+pub struct ReportWriter {
+    store: Arc<dyn Store>,
+    last: Option<ETag>,
+}
+
+impl ReportWriter {
+    /// A writer of one chunk's report.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, last: None }
+    }
+
+    /// Writes the report with `updated_at` = `now` and no more than [`MAX_FAILURES`] failures.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub async fn write(&mut self, report: &mut ChunkReport, now: OffsetDateTime) -> Result<()> {
+        report.updated_at = super::clock::to_milliseconds(now);
+        report.failures.truncate(MAX_FAILURES);
+        let key = layout::chunk_report(&report.run, report.chunk);
+        let bytes = document::encode(&key, report)?;
+        let published = document::overwrite(&*self.store, &key, bytes, self.last.take()).await?;
+        self.last = Some(published.etag);
+        Ok(())
+    }
+}
+
+/// Whether a shard was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShardStatus {
+    /// It is below the output prefix.
+    Done,
+    /// It isn't, or an old one is.
+    Failed,
+}
+
+/// The main shard that a shard was made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MainShard {
+    /// Its size.
+    pub size: u64,
+    /// Its version.
+    pub etag: ETag,
+    /// Lower-case hex SHA-256 of its footer; absent if that was never read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub footer_sha256: Option<String>,
+}
+
+/// A shard that was published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputShard {
+    /// Its size.
+    pub size: u64,
+    /// Its version.
+    pub etag: ETag,
+    /// Lower-case hex SHA-256 of its bytes; absent if a footer alone vouches for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+/// What became of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardLine {
+    /// Path relative to the main prefix and to the output prefix.
+    pub path: String,
+    /// Whether it was made.
+    pub status: ShardStatus,
+    /// Its rows; 0 if it failed before they were known.
+    #[serde(default)]
+    pub rows: u64,
+    /// Rows that matched.
+    #[serde(default)]
+    pub matched: u64,
+    /// Rows without a value, per column of the sidecar's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nulls: BTreeMap<String, u64>,
+    /// The main shard.
+    pub main: MainShard,
+    /// The shard; absent if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputShard>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// First line of `chunks/<n>.jsonl.zst`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinesHeader {
+    /// Version of the format.
+    pub version: u32,
+    /// The run.
+    pub run: RunId,
+    /// Digest of its pipeline.
+    pub digest: String,
+    /// The chunk.
+    pub chunk: u64,
+}
+
+/// Writes the lines of a chunk that has ended, sorted by path, and returns what the manifest
+/// says of them. A line for every shard of the chunk that is done (also by an earlier attempt)
+/// or has failed. Of two attempts at a chunk the later one's lines stay.
+///
+/// # Errors
+/// If two lines have one path, or the file can't be written.
+pub async fn write_lines(
+    store: &dyn Store,
+    run: &RunId,
+    digest: &str,
+    chunk: u64,
+    mut lines: Vec<ShardLine>,
+) -> Result<ManifestPart> {
+    let key = layout::chunk_lines(run, chunk);
+    lines.sort_unstable_by(|left, right| left.path.cmp(&right.path));
+    if let Some(pair) = lines.windows(2).find(|pair| pair[0].path == pair[1].path) {
+        let detail = format!("it would have two lines for {:?}", pair[0].path);
+        return Err(document::malformed(
+            &document::uri(store, &key),
+            LINES_WHAT,
+            detail,
+        ));
+    }
+    let header = LinesHeader {
+        version: FORMAT_VERSION,
+        run: run.clone(),
+        digest: digest.to_owned(),
+        chunk,
+    };
+    let mut writer = LinesWriter::new(&key, LINES_WHAT, &header)?;
+    for line in &lines {
+        writer.push(line)?;
+    }
+    let bytes = writer.finish()?;
+    let part = ManifestPart {
+        run: run.clone(),
+        digest: digest.to_owned(),
+        chunk,
+        shards: lines.len() as u64,
+        first: lines
+            .first()
+            .map(|line| line.path.clone())
+            .unwrap_or_default(),
+        last: lines
+            .last()
+            .map(|line| line.path.clone())
+            .unwrap_or_default(),
+        sha256: document::sha256(&bytes),
+        size: bytes.len() as u64,
+        key: key.clone(),
+    };
+    document::overwrite(store, &key, bytes, None).await?;
+    Ok(part)
+}
+
+/// Reads the lines of a chunk one by one, and sees to it that they are sorted.
+pub struct ShardLines {
+    file: String,
+    lines: LinesReader,
+    last: String,
+}
+
+impl ShardLines {
+    /// Opens the bytes of a file of lines; `file` is its name for messages.
+    ///
+    /// # Errors
+    /// If it is damaged or of another version.
+    pub fn open(file: &str, bytes: bytes::Bytes) -> Result<(LinesHeader, Self)> {
+        let (header, lines) = LinesReader::open::<LinesHeader>(file, LINES_WHAT, bytes)?;
+        Ok((
+            header,
+            Self {
+                file: file.to_owned(),
+                lines,
+                last: String::new(),
+            },
+        ))
+    }
+
+    /// The next line; `None` at the end.
+    ///
+    /// # Errors
+    /// If the file is damaged.
+    pub fn next_line(&mut self) -> Result<Option<ShardLine>> {
+        let Some(line) = self.lines.next::<ShardLine>()? else {
+            return Ok(None);
+        };
+        if line.path <= self.last {
+            let detail = format!("{:?} comes after {:?}", line.path, self.last);
+            return Err(document::malformed(&self.file, LINES_WHAT, detail));
+        }
+        self.last.clone_from(&line.path);
+        Ok(Some(line))
+    }
+}

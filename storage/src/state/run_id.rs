@@ -1,0 +1,140 @@
+//! The name of a run: when it began, and six random characters.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::error::StateError;
+
+const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+const RANDOM_CHARACTERS: usize = 6;
+const LENGTH: usize = 8 + 1 + 6 + 1 + RANDOM_CHARACTERS;
+
+/// The name of a run, `<yyyymmdd>-<hhmmss>-<6 of base32>` in UTC. Byte order is the order in
+/// which runs began; it is a legal DNS label and a legal Kubernetes label value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RunId(String);
+
+impl RunId {
+    /// The run that begins at `now`; the low 30 bits of `random` keep it apart from others.
+    pub fn new(now: OffsetDateTime, random: u32) -> Self {
+        let now = now.to_offset(time::UtcOffset::UTC);
+        let mut text = format!(
+            "{:04}{:02}{:02}-{:02}{:02}{:02}-",
+            now.year().clamp(0, 9999),
+            u8::from(now.month()),
+            now.day(),
+            now.hour(),
+            now.minute(),
+            now.second(),
+        );
+        for position in 0..RANDOM_CHARACTERS {
+            let index = (random >> (5 * position)) & 31;
+            text.push(char::from(ALPHABET[index as usize]));
+        }
+        Self(text)
+    }
+
+    /// A run that begins now.
+    pub fn generate() -> Self {
+        Self::new(OffsetDateTime::now_utc(), rand::random())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl FromStr for RunId {
+    type Err = StateError;
+
+    fn from_str(text: &str) -> Result<Self, StateError> {
+        if is_run_id(text) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(StateError::RunId {
+                text: text.to_owned(),
+            })
+        }
+    }
+}
+
+impl TryFrom<String> for RunId {
+    type Error = StateError;
+
+    fn try_from(text: String) -> Result<Self, StateError> {
+        text.parse()
+    }
+}
+
+impl From<RunId> for String {
+    fn from(run: RunId) -> Self {
+        run.0
+    }
+}
+
+fn is_run_id(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() == LENGTH
+        && bytes
+            .iter()
+            .enumerate()
+            .all(|(position, byte)| match position {
+                8 | 15 => *byte == b'-',
+                0..=14 => byte.is_ascii_digit(),
+                _ => ALPHABET.contains(byte),
+            })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    #[test]
+    fn names_begin_with_the_time_in_utc() {
+        let run = RunId::new(datetime!(2025-06-01 12:15:09 +02:00), 0);
+        assert_eq!(run.as_str(), "20250601-101509-aaaaaa");
+        assert_eq!(
+            RunId::new(datetime!(2025-06-01 0:00 UTC), u32::MAX).as_str(),
+            "20250601-000000-777777"
+        );
+    }
+
+    #[test]
+    fn later_runs_sort_later() {
+        let early = RunId::new(datetime!(2025-12-31 23:59:59 UTC), u32::MAX);
+        let late = RunId::new(datetime!(2026-01-01 0:00:00 UTC), 0);
+        assert!(early < late);
+    }
+
+    #[test]
+    fn only_whole_names_parse() {
+        let run = RunId::generate();
+        assert_eq!(run.as_str().parse::<RunId>().unwrap(), run);
+        for wrong in [
+            "",
+            "20250601-101509",
+            "20250601-101509-aaaaa",
+            "20250601-101509-aaaaaaa",
+            "20250601-101509-AAAAAA",
+            "20250601-101509-aaaa1a",
+            "20250601_101509-aaaaaa",
+            "2025060x-101509-aaaaaa",
+            "../../..-......-aaaaaa",
+        ] {
+            let error = wrong.parse::<RunId>().unwrap_err().to_string();
+            assert!(error.contains("is no run id"), "{error}");
+        }
+    }
+}

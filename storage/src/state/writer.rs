@@ -1,0 +1,617 @@
+//! The effects of the writer lock: taking it, keeping it, giving it up.
+//!
+//! How exactly one of several writers of the same, or of nested, prefixes wins:
+//!
+//! 1. *Claim.* The own `writer.json` is created, or replaced if it is released or has expired,
+//!    in the state `claiming`. Compare-and-swap: one of those who race for one file wins.
+//! 2. *Look up.* The locks of all prefixes above are read. If one is claimed or held, the claim
+//!    is given up: **the deeper prefix yields**.
+//! 3. *Look down.* The locks below, which the listing of the prefix has found, are read. One
+//!    that is `held` was there first: the claim is given up. One that is `claiming` is waited
+//!    for: its owner either has seen our claim and yields, or hasn't and will hold.
+//! 4. *Hold.* The state becomes `held`. Only now may anything be published.
+//!
+//! Since each writes before it looks, of two nested claims at least one sees the other; since a
+//! claim below always yields to one above that it sees, and one above only to what is held,
+//! exactly one of them goes on. A lock in the way that has expired is *fenced off*: rewritten
+//! as released, with the next epoch, so that a holder that was only paused can't renew it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use futures::future::try_join_all;
+use time::OffsetDateTime;
+use tokio::sync::{Mutex, watch};
+use tokio::task::AbortHandle;
+
+use super::clock::{Clock, Moment, SystemClock};
+use super::document;
+use super::error::StateError;
+use super::fence::{Core, DEFAULT_MAX_LOOK_AGE, Fence, FenceError, Lost, Role, Seen};
+use super::identity::is_gone;
+use super::layout;
+use super::lock::{self, Identity, LockFile, LockState, Standing, Tenure};
+use crate::store::{ETag, PutCondition, Store};
+
+/// How long a lock lives without a renewal.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
+
+/// The variable that shortens or lengthens it (whole seconds).
+pub const TTL_VARIABLE: &str = "SIDECARJOB_LOCK_TTL_SECONDS";
+
+/// A lock that expired this long ago is taken over without watching it for a renewal: no two
+/// clocks disagree that much.
+const LONG_EXPIRED: Duration = Duration::from_secs(600);
+
+/// How often a lost race for the file is followed by another look at it.
+const CLAIM_ATTEMPTS: usize = 20;
+
+/// How long to wait between looks at a claim that is about to be decided.
+const CLAIM_POLL: Duration = Duration::from_millis(100);
+
+/// The time to live that the environment asks for, or the default.
+///
+/// # Errors
+/// If the variable is set to anything but a whole number of seconds above 0.
+pub fn ttl_from_environment() -> Result<Duration, String> {
+    let Ok(text) = std::env::var(TTL_VARIABLE) else {
+        return Ok(DEFAULT_TTL);
+    };
+    match text.parse::<u64>() {
+        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!(
+            "{TTL_VARIABLE} is {text:?}: expected a number of seconds above 0"
+        )),
+    }
+}
+
+/// What is to be locked, by whom.
+#[derive(Debug, Clone)]
+pub struct LockRequest {
+    /// The store of the prefix to lock.
+    pub store: Arc<dyn Store>,
+    /// Stores of all prefixes above, see [`super::ancestors::open_ancestors`].
+    pub ancestors: Vec<Arc<dyn Store>>,
+    /// Who asks; `epoch` is ignored.
+    pub identity: Identity,
+    /// How long the lock lives without a renewal.
+    pub ttl: Duration,
+    /// How old the last look at the lock may be when something is published.
+    pub max_look_age: Duration,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl LockRequest {
+    /// A request with the machine's clock and the default times.
+    pub fn new(store: Arc<dyn Store>, ancestors: Vec<Arc<dyn Store>>, identity: Identity) -> Self {
+        Self {
+            store,
+            ancestors,
+            identity,
+            ttl: DEFAULT_TTL,
+            max_look_age: DEFAULT_MAX_LOOK_AGE,
+            clock: Arc::new(SystemClock::default()),
+        }
+    }
+}
+
+/// Why a prefix could not be locked.
+#[derive(Debug, thiserror::Error)]
+pub enum AcquireError {
+    /// Another writer holds the prefix.
+    #[error(
+        "{prefix} is being written by {by}: wait for it to end, stop it, or choose another \
+         output prefix"
+    )]
+    HeldBy {
+        /// The prefix.
+        prefix: String,
+        /// Who holds it.
+        by: Box<Tenure>,
+    },
+    /// Another writer holds a prefix that contains this one.
+    #[error(
+        "{prefix} is inside {ancestor}, which is being written by {by}: wait for it to end, \
+         stop it, or choose an output prefix that is not inside another"
+    )]
+    HeldByAncestor {
+        /// The prefix.
+        prefix: String,
+        /// The prefix above that is held.
+        ancestor: String,
+        /// Who holds it.
+        by: Box<Tenure>,
+    },
+    /// Another writer holds a prefix inside this one.
+    #[error(
+        "{nested} inside {prefix} is being written by {by}: wait for it to end, stop it, or \
+         choose an output prefix that does not contain another"
+    )]
+    NestedLock {
+        /// The prefix.
+        prefix: String,
+        /// The prefix inside that is held.
+        nested: String,
+        /// Who holds it.
+        by: Box<Tenure>,
+    },
+    /// The claim was lost before it became a lock.
+    #[error("{0}")]
+    Lost(Lost),
+    /// A lock can't be read or written.
+    #[error(transparent)]
+    Storage(#[from] StateError),
+}
+
+impl From<crate::error::Error> for AcquireError {
+    fn from(error: crate::error::Error) -> Self {
+        Self::Storage(error.into())
+    }
+}
+
+impl From<FenceError> for AcquireError {
+    fn from(error: FenceError) -> Self {
+        match error {
+            FenceError::Lost(lost) => Self::Lost(lost),
+            FenceError::Unknown(error) => Self::Storage(error),
+        }
+    }
+}
+
+/// The lock of a prefix, renewed in the background until it is released or dropped. Dropped
+/// without a release it expires; others on this machine see at once that the process is gone.
+#[derive(Debug)]
+pub struct WriterLock {
+    core: Arc<Core>,
+    renewal: AbortHandle,
+}
+
+impl WriterLock {
+    /// Claims the prefix, lists it for locks inside, and holds it.
+    ///
+    /// # Errors
+    /// If somebody else holds it, a prefix above or one inside; if a lock can't be read or
+    /// written. After an error nothing is held.
+    pub async fn acquire(request: LockRequest) -> Result<Self, AcquireError> {
+        let claim = Self::claim(request).await?;
+        if claim.is_resumed {
+            return Ok(claim.lock);
+        }
+        let store = Arc::clone(&claim.lock.core.store);
+        let nested = store
+            .list_shards()
+            .try_fold(Vec::new(), async |mut nested, page| {
+                nested.extend(page.nested_locks);
+                Ok(nested)
+            })
+            .await;
+        match nested {
+            Ok(nested) => claim.confirm(&nested).await,
+            Err(error) => {
+                claim.give_up().await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Claims the prefix. For a caller that lists the prefix anyway, and confirms the claim
+    /// with the locks that the listing found.
+    ///
+    /// # Errors
+    /// As [`WriterLock::acquire`].
+    pub async fn claim(request: LockRequest) -> Result<Claim, AcquireError> {
+        refuse_inside_held(&request).await?;
+        let seen = claim_own(&request).await?;
+        // Nobody can have passed a lock that was held all the time.
+        let is_resumed = seen.file.state == LockState::Held;
+        let LockRequest {
+            store,
+            ancestors,
+            identity,
+            ttl,
+            max_look_age,
+            clock,
+        } = request;
+        let core = Arc::new(Core {
+            store,
+            identity: Identity {
+                epoch: Some(seen.file.epoch),
+                ..identity
+            },
+            ttl,
+            clock,
+            max_look_age,
+            role: Role::Holder,
+            seen: Mutex::new(seen),
+            lost: watch::channel(None).0,
+        });
+        let renewal = tokio::spawn(keep_renewing(Arc::clone(&core))).abort_handle();
+        let claim = Claim {
+            lock: Self { core, renewal },
+            is_resumed,
+        };
+        if is_resumed {
+            return Ok(claim);
+        }
+        if let Err(error) = claim.look_up(&ancestors).await {
+            claim.give_up().await;
+            return Err(error);
+        }
+        Ok(claim)
+    }
+
+    /// What is asked before each publication; give clones of it to those who publish.
+    pub fn fence(&self) -> Fence {
+        Fence::new(Arc::clone(&self.core))
+    }
+
+    /// See [`Fence::check`].
+    ///
+    /// # Errors
+    /// If the lock is lost, or if it has expired and can't be renewed.
+    pub async fn check(&self) -> Result<(), FenceError> {
+        self.fence().check().await
+    }
+
+    /// Renews the lock now, beside the renewals in the background.
+    ///
+    /// # Errors
+    /// If the lock is lost or can't be written.
+    pub async fn renew(&self) -> Result<(), FenceError> {
+        self.core.renew().await
+    }
+
+    /// Whether the lock is known to be lost. Looks at nothing.
+    pub fn is_lost(&self) -> bool {
+        self.fence().is_lost()
+    }
+
+    /// Changes to `Some` when the lock is lost (or released).
+    pub fn lost(&self) -> watch::Receiver<Option<Lost>> {
+        self.fence().lost()
+    }
+
+    /// The epoch that is held.
+    pub fn epoch(&self) -> u64 {
+        self.core.identity.epoch.unwrap_or_default()
+    }
+
+    /// Gives the lock up. Fences of it fail from now on. Fine if it is lost already.
+    ///
+    /// # Errors
+    /// If the lock can't be written: it will expire.
+    pub async fn release(&self) -> Result<(), StateError> {
+        self.renewal.abort();
+        self.core.release().await
+    }
+}
+
+impl Drop for WriterLock {
+    fn drop(&mut self) {
+        self.renewal.abort();
+    }
+}
+
+/// A prefix that is claimed and not yet held: nobody else may claim it, and nothing may be
+/// published. Renewed in the background.
+#[derive(Debug)]
+pub struct Claim {
+    lock: WriterLock,
+    is_resumed: bool,
+}
+
+impl Claim {
+    /// Holds the prefix, unless one of the locks inside it, which a listing after the claim
+    /// has found ([`crate::ListPage::nested_locks`]), is held.
+    ///
+    /// # Errors
+    /// If a lock inside is held, or the claim was lost. The claim is given up.
+    pub async fn confirm(self, nested_locks: &[String]) -> Result<WriterLock, AcquireError> {
+        if self.is_resumed {
+            return Ok(self.lock);
+        }
+        match self.look_down(nested_locks).await {
+            Ok(()) => Ok(self.lock),
+            Err(error) => {
+                self.give_up().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the claim up; at worst it expires.
+    pub async fn give_up(&self) {
+        if let Err(error) = self.lock.release().await {
+            tracing::warn!(%error, "the claim to a prefix can't be given up; it will expire");
+        }
+    }
+
+    /// The epoch that is claimed.
+    pub fn epoch(&self) -> u64 {
+        self.lock.epoch()
+    }
+
+    async fn look_up(&self, ancestors: &[Arc<dyn Store>]) -> Result<(), AcquireError> {
+        let core = &self.lock.core;
+        try_join_all(ancestors.iter().map(async |ancestor| {
+            let request = Clearing {
+                core,
+                store: &**ancestor,
+                key: layout::WRITER,
+            };
+            match request.clear(OnClaim::Yield).await {
+                Ok(Some(by)) => Err(AcquireError::HeldByAncestor {
+                    prefix: core.store.uri().to_owned(),
+                    ancestor: ancestor.uri().to_owned(),
+                    by: Box::new(by),
+                }),
+                Ok(None) => Ok(()),
+                Err(error) if is_out_of_reach(&error) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        }))
+        .await?;
+        Ok(())
+    }
+
+    async fn look_down(&self, nested_locks: &[String]) -> Result<(), AcquireError> {
+        let core = &self.lock.core;
+        for key in nested_locks {
+            let request = Clearing {
+                core,
+                store: &*core.store,
+                key,
+            };
+            if let Some(by) = request.clear(OnClaim::Wait).await? {
+                let nested = key.strip_suffix(layout::WRITER).unwrap_or(key);
+                return Err(AcquireError::NestedLock {
+                    prefix: core.store.uri().to_owned(),
+                    nested: format!("{}{nested}", core.store.uri()),
+                    by: Box::new(by),
+                });
+            }
+        }
+        core.hold().await?;
+        Ok(())
+    }
+}
+
+/// Whether a prefix above can't be looked at at all, so that nobody like us writes there.
+fn is_out_of_reach(error: &StateError) -> bool {
+    let out_of_reach = matches!(error, StateError::Storage(storage) if storage.is_refused());
+    if out_of_reach {
+        tracing::debug!(%error, "a prefix above can't be looked at for a writer lock");
+    }
+    out_of_reach
+}
+
+/// Looks at the prefixes above before anything is written.
+async fn refuse_inside_held(request: &LockRequest) -> Result<(), AcquireError> {
+    let stranger = Identity {
+        epoch: None,
+        ..request.identity.clone()
+    };
+    try_join_all(request.ancestors.iter().map(async |ancestor| {
+        let found = match document::read::<LockFile>(&**ancestor, layout::WRITER).await {
+            Ok(found) => found,
+            Err(error) if is_out_of_reach(&error) => return Ok(()),
+            Err(error) => return Err(AcquireError::from(error)),
+        };
+        let file = found.as_ref().map(|(_, file)| file);
+        match lock::standing(file, &stranger, request.clock.now().wall) {
+            Standing::Held(by) if !is_gone(&by.holder) => Err(AcquireError::HeldByAncestor {
+                prefix: request.store.uri().to_owned(),
+                ancestor: ancestor.uri().to_owned(),
+                by: Box::new(by),
+            }),
+            _ => Ok(()),
+        }
+    }))
+    .await?;
+    Ok(())
+}
+
+/// Writes the own lock file, if it is free, ours or to be taken over.
+async fn claim_own(request: &LockRequest) -> Result<Seen, AcquireError> {
+    let store = &*request.store;
+    let me = Identity {
+        epoch: None,
+        ..request.identity.clone()
+    };
+    let mut last_holder = None;
+    for _ in 0..CLAIM_ATTEMPTS {
+        let found = document::read::<LockFile>(store, layout::WRITER).await?;
+        let file = found.as_ref().map(|(_, file)| file);
+        let etag = found.as_ref().map(|(meta, _)| &meta.etag);
+        match lock::standing(file, &me, request.clock.now().wall) {
+            Standing::Free | Standing::Mine | Standing::TakenOver(_) => {}
+            Standing::Held(by) if is_gone(&by.holder) => {}
+            Standing::Held(by) => {
+                let prefix = store.uri().to_owned();
+                return Err(AcquireError::HeldBy {
+                    prefix,
+                    by: Box::new(by),
+                });
+            }
+            Standing::Expired(by) => {
+                let stale = is_stale(store, layout::WRITER, file, etag, &*request.clock).await?;
+                last_holder = Some(by);
+                if !stale {
+                    continue;
+                }
+            }
+        }
+        let started = request.clock.now();
+        let claimed = claim_or_resume(file, &me, started, request.ttl);
+        let condition = etag
+            .cloned()
+            .map_or(PutCondition::Create, PutCondition::Replace);
+        let bytes = document::encode(layout::WRITER, &claimed)?;
+        match document::put(store, layout::WRITER, bytes, condition).await {
+            Ok(published) => {
+                return Ok(Seen {
+                    file: claimed,
+                    etag: published.etag,
+                    looked: started,
+                    renewed: started,
+                });
+            }
+            Err(error) if document::is_conflict(&error) => {
+                last_holder = file.map(Tenure::from);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let prefix = store.uri().to_owned();
+    Err(match last_holder {
+        Some(by) => AcquireError::HeldBy {
+            prefix,
+            by: Box::new(by),
+        },
+        None => AcquireError::Lost(Lost { prefix, by: None }),
+    })
+}
+
+/// A lock that we hold from before a restart goes on as it is: nobody could pass it.
+fn claim_or_resume(file: Option<&LockFile>, me: &Identity, now: Moment, ttl: Duration) -> LockFile {
+    let claimed = lock::claim(file, me, now.wall, ttl);
+    match file {
+        Some(file) if file.state == LockState::Held && file.epoch == claimed.epoch => {
+            lock::hold(&claimed, now.wall, ttl)
+        }
+        _ => claimed,
+    }
+}
+
+/// Whether a lock that has expired by our clock isn't renewed while we watch. A live holder
+/// renews at a third of the time to live, so half of it tells them from one whose clock is
+/// merely behind ours.
+async fn is_stale(
+    store: &dyn Store,
+    key: &str,
+    file: Option<&LockFile>,
+    etag: Option<&ETag>,
+    clock: &dyn Clock,
+) -> Result<bool, StateError> {
+    let (Some(file), Some(etag)) = (file, etag) else {
+        return Ok(true);
+    };
+    let expired_for = Duration::try_from(clock.now().wall - file.expires_at).unwrap_or_default();
+    if is_gone(&file.holder) || expired_for > LONG_EXPIRED {
+        return Ok(true);
+    }
+    tokio::time::sleep(lock::time_to_live(file).min(DEFAULT_TTL) / 2).await;
+    let found = document::read::<LockFile>(store, key).await?;
+    Ok(found.is_some_and(|(meta, _)| meta.etag == *etag))
+}
+
+/// What to do about a claim in the way that isn't decided yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnClaim {
+    /// Count it as held.
+    Yield,
+    /// Wait until its owner holds it or gives it up.
+    Wait,
+}
+
+/// A lock of another prefix that may be in the way of a claim.
+struct Clearing<'a> {
+    core: &'a Core,
+    store: &'a dyn Store,
+    key: &'a str,
+}
+
+impl Clearing<'_> {
+    /// `None` once the lock isn't in the way (any more), or else who holds it.
+    async fn clear(&self, on_claim: OnClaim) -> Result<Option<Tenure>, StateError> {
+        let Self { core, store, key } = *self;
+        let stranger = Identity {
+            epoch: None,
+            ..core.identity.clone()
+        };
+        let first_look = core.clock.now();
+        loop {
+            let Some((meta, file)) = document::read::<LockFile>(store, key).await? else {
+                return Ok(None);
+            };
+            let now = core.clock.now();
+            match lock::standing(Some(&file), &stranger, now.wall) {
+                Standing::Free | Standing::TakenOver(_) => return Ok(None),
+                Standing::Held(by) if is_gone(&by.holder) => {}
+                Standing::Mine => return Ok(Some(Tenure::from(&file))),
+                Standing::Held(by) => {
+                    let is_undecided = file.state == LockState::Claiming;
+                    let patience = lock::time_to_live(&file) * 2;
+                    if on_claim == OnClaim::Yield
+                        || !is_undecided
+                        || now.since(&first_look) > patience
+                    {
+                        return Ok(Some(by));
+                    }
+                    tokio::time::sleep(CLAIM_POLL).await;
+                    continue;
+                }
+                Standing::Expired(_) => {
+                    let stale =
+                        is_stale(store, key, Some(&file), Some(&meta.etag), &*core.clock).await?;
+                    if !stale {
+                        continue;
+                    }
+                }
+            }
+            if self.fence_off(&file, meta.etag, now.wall).await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Rewrites a stale lock; `false` if it has changed meanwhile.
+    async fn fence_off(
+        &self,
+        file: &LockFile,
+        etag: ETag,
+        now: OffsetDateTime,
+    ) -> Result<bool, StateError> {
+        let fenced = lock::fence_off(file, &self.core.identity, now);
+        let bytes = document::encode(self.key, &fenced)?;
+        match document::put(self.store, self.key, bytes, PutCondition::Replace(etag)).await {
+            Ok(_) => Ok(true),
+            Err(error) if document::is_conflict(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Renews a lock for as long as it is ours; more often while that fails.
+async fn keep_renewing(core: Arc<Core>) {
+    let regular = core.ttl / 3;
+    let mut pause = regular;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = match core.renew().await {
+            Ok(()) => regular,
+            Err(FenceError::Unknown(error)) => {
+                tracing::warn!(%error, "the writer lock can't be renewed; trying again");
+                regular / 4
+            }
+            Err(FenceError::Lost(lost)) => {
+                tracing::error!(%lost, "the writer lock is lost");
+                return;
+            }
+        };
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "claim to {}, epoch {}",
+            self.lock.core.store.uri(),
+            self.epoch()
+        )
+    }
+}
