@@ -27,7 +27,7 @@ fn apart(left: &str, right: &str) -> String {
 /// A string names a place in object storage or in a file system.
 pub fn is_a_prefix() -> Rule {
     rule(
-        r"self.matches('^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?$') ? !self.matches('/[.][.]?(/|$)|[^:]//') : self.matches('^file:///.*$|^[^:]+$')",
+        r"self.startsWith('s3://') ? self.matches('^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?$') && !self.matches('/[.][.]?(/|$)|[^:]//') : self.startsWith('file:///') || !self.contains('://')",
         "expected s3://BUCKET/PATH, file:///PATH or a path on this machine; an S3 path has no empty, '.' or '..' part",
     )
 }

@@ -153,6 +153,29 @@ impl SidecarJobSpec {
         Ok(fields)
     }
 
+    /// Every fault in the types of this spec, for a report. Faults in `spec.schemas` hide
+    /// those in `spec.columns`.
+    pub(crate) fn type_errors(&self) -> Vec<TypeError> {
+        let registry = match TypeRegistry::new(&self.schemas) {
+            Ok(registry) => registry,
+            Err(error) => return vec![error],
+        };
+        let faults: Vec<TypeError> = self
+            .columns
+            .iter()
+            .enumerate()
+            .filter_map(|(position, column)| {
+                let path = format!("spec.columns[{position}].type");
+                registry.resolve(&column.type_expression, &path).err()
+            })
+            .collect();
+        if faults.is_empty() {
+            self.resolved_columns().err().into_iter().collect()
+        } else {
+            faults
+        }
+    }
+
     fn add_filter_columns(&self, fields: &mut Vec<Field>) -> Result<(), TypeError> {
         for step in &self.pipeline {
             let Ok(Operation::ComputeFilters(operation)) = step.operation() else {
