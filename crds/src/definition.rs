@@ -1,8 +1,7 @@
 //! The CustomResourceDefinition, as it is installed in a cluster.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
-    JSONSchemaPropsOrBool,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 use serde_json::json;
@@ -56,7 +55,11 @@ pub fn to_yaml() -> Result<String, serde_yaml::Error> {
 fn forbid_null(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     // Formats that JSON Schema knows and OpenAPI does not only cause warnings.
-    for property in schema.properties.iter_mut().flat_map(|map| map.values_mut()) {
+    for property in schema
+        .properties
+        .iter_mut()
+        .flat_map(|map| map.values_mut())
+    {
         forbid_null(property);
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {

@@ -41,10 +41,12 @@ pub enum DigestError {
 /// If a type or a step of the spec is faulty.
 pub fn pipeline_digest(spec: &SidecarJobSpec) -> Result<String, DigestError> {
     let hash = Sha256::digest(canonical_json(spec)?.as_bytes());
-    Ok(hash.iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Ok(hash
+        .iter()
+        .fold(String::with_capacity(64), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        }))
 }
 
 /// The text that is hashed: JSON without white space, keys in byte order.

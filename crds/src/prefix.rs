@@ -78,7 +78,10 @@ pub fn overlaps(left: &str, right: &str) -> bool {
     // The current folder is around every relative path that does not climb out of it.
     let is_around = |outer: &str, inner: &str| {
         inner.starts_with(outer)
-            || (outer == "./" && !is_s3(inner) && !inner.starts_with('/') && !inner.starts_with("../"))
+            || (outer == "./"
+                && !is_s3(inner)
+                && !inner.starts_with('/')
+                && !inner.starts_with("../"))
     };
     is_around(&left, &right) || is_around(&right, &left)
 }

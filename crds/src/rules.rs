@@ -122,7 +122,10 @@ pub fn one_operation() -> Rule {
 
 /// Built-in types keep their meaning.
 pub fn built_in_types_are_not_redefined() -> Rule {
-    let names: Vec<String> = BUILT_IN_NAMES.iter().map(|name| format!("'{name}'")).collect();
+    let names: Vec<String> = BUILT_IN_NAMES
+        .iter()
+        .map(|name| format!("'{name}'"))
+        .collect();
     rule(
         format!("self.all(name, !(name in [{}]))", names.join(", ")),
         "a built-in type can't be redefined; give your type another name, such as one with a higher version",

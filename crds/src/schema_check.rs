@@ -47,12 +47,7 @@ pub(crate) fn remove_nulls(value: &mut Value) {
 }
 
 /// Checks `value`, which is at `path`, against `schema`.
-pub(crate) fn check(
-    schema: &JSONSchemaProps,
-    value: &Value,
-    path: &str,
-    findings: &mut Findings,
-) {
+pub(crate) fn check(schema: &JSONSchemaProps, value: &Value, path: &str, findings: &mut Findings) {
     if schema.x_kubernetes_int_or_string == Some(true) {
         match value {
             Value::String(text) => check_string(schema, text, path, findings),
@@ -96,7 +91,10 @@ fn check_object(
     let count = map.len();
     if schema.max_properties.is_some_and(|max| exceeds(count, max)) {
         let max = schema.max_properties.unwrap_or_default();
-        findings.out_of_bounds(path, format!("expected at most {max} entries, found {count}"));
+        findings.out_of_bounds(
+            path,
+            format!("expected at most {max} entries, found {count}"),
+        );
     }
     for name in schema.required.iter().flatten() {
         if !map.contains_key(name) {
@@ -112,7 +110,11 @@ fn check_object(
                 check(values, member, &at, findings);
             }
             (None, _) if schema.properties.is_some() => {
-                let known = schema.properties.iter().flatten().map(|(name, _)| name.as_str());
+                let known = schema
+                    .properties
+                    .iter()
+                    .flatten()
+                    .map(|(name, _)| name.as_str());
                 let hint = did_you_mean(name, known);
                 findings.misshapen(&at, format!("unknown field \"{name}\"{hint}"));
             }
@@ -121,15 +123,13 @@ fn check_object(
     }
 }
 
-fn check_array(
-    schema: &JSONSchemaProps,
-    values: &[Value],
-    path: &str,
-    findings: &mut Findings,
-) {
+fn check_array(schema: &JSONSchemaProps, values: &[Value], path: &str, findings: &mut Findings) {
     let count = values.len();
     if let Some(min) = schema.min_items.filter(|min| falls_short(count, *min)) {
-        findings.out_of_bounds(path, format!("expected at least {min} items, found {count}"));
+        findings.out_of_bounds(
+            path,
+            format!("expected at least {min} items, found {count}"),
+        );
     }
     if let Some(max) = schema.max_items.filter(|max| exceeds(count, *max)) {
         findings.out_of_bounds(path, format!("expected at most {max} items, found {count}"));
@@ -148,17 +148,20 @@ fn check_string(schema: &JSONSchemaProps, text: &str, path: &str, findings: &mut
         if !allowed.contains(&text) {
             let hint = did_you_mean(text, allowed.iter().copied());
             let allowed = allowed.join(", ");
-            findings.out_of_bounds(
-                path,
-                format!("\"{text}\" is not one of {allowed}{hint}"),
-            );
+            findings.out_of_bounds(path, format!("\"{text}\" is not one of {allowed}{hint}"));
         }
     }
     if let Some(min) = schema.min_length.filter(|min| falls_short(count, *min)) {
-        findings.out_of_bounds(path, format!("expected at least {min} characters, found {count}"));
+        findings.out_of_bounds(
+            path,
+            format!("expected at least {min} characters, found {count}"),
+        );
     }
     if let Some(max) = schema.max_length.filter(|max| exceeds(count, *max)) {
-        findings.out_of_bounds(path, format!("expected at most {max} characters, found {count}"));
+        findings.out_of_bounds(
+            path,
+            format!("expected at most {max} characters, found {count}"),
+        );
     }
     if let Some(pattern) = &schema.pattern {
         // A pattern that is not understood here is left to the API server.

@@ -42,15 +42,50 @@ pub const VERSION: &str = "v1alpha1";
     derive = "PartialEq",
     doc = "Adds columns to a Parquet dataset as a sidecar: the same shards, rows and order, without the bytes of the main dataset.",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Shards", type_ = "string", json_path = ".status.shards.progress"),
-    printcolumn(name = "Rows/h", type_ = "integer", json_path = ".status.rates.rowsPerHour"),
-    printcolumn(name = "Workers", type_ = "string", json_path = ".status.workers.summary"),
+    printcolumn(
+        name = "Shards",
+        type_ = "string",
+        json_path = ".status.shards.progress"
+    ),
+    printcolumn(
+        name = "Rows/h",
+        type_ = "integer",
+        json_path = ".status.rates.rowsPerHour"
+    ),
+    printcolumn(
+        name = "Workers",
+        type_ = "string",
+        json_path = ".status.workers.summary"
+    ),
     printcolumn(name = "Match", type_ = "string", json_path = ".status.rows.match"),
-    printcolumn(name = "Failed", type_ = "integer", json_path = ".status.shards.failed"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Run", type_ = "string", json_path = ".status.run.name", priority = 1),
-    printcolumn(name = "Output", type_ = "string", json_path = ".status.output", priority = 1),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1)
+    printcolumn(
+        name = "Failed",
+        type_ = "integer",
+        json_path = ".status.shards.failed"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Run",
+        type_ = "string",
+        json_path = ".status.run.name",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Output",
+        type_ = "string",
+        json_path = ".status.output",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.message",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

@@ -37,7 +37,10 @@ pub(crate) fn is_pipeline(document: &Yaml) -> bool {
 pub(crate) fn to_job(document: &Yaml, path: &Path) -> Result<Json, ManifestError> {
     let invalid = |violations| ManifestError::invalid(path, violations);
     let Some(pipeline) = document.as_mapping() else {
-        return Err(invalid(vec![Violation::new("", "expected the fields dataset and operations")]));
+        return Err(invalid(vec![Violation::new(
+            "",
+            "expected the fields dataset and operations",
+        )]));
     };
     let mut violations = unknown_fields(pipeline, &PIPELINE_FIELDS, "");
     let steps = operations::translate(pipeline.get("operations"), &mut violations);
@@ -59,7 +62,12 @@ pub(crate) fn to_job(document: &Yaml, path: &Path) -> Result<Json, ManifestError
     let dataset = dataset::read(&dataset_path)?;
     let types = schemas::read_for(&dataset_path, &dataset.columns)?;
     let name = pipeline.get("name").and_then(Yaml::as_str).map_or_else(
-        || path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        || {
+            path.file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned()
+        },
         str::to_owned,
     );
     let mut spec = Map::new();
@@ -80,11 +88,17 @@ pub(crate) fn to_job(document: &Yaml, path: &Path) -> Result<Json, ManifestError
 /// A violation for each field of `map` that is not known.
 fn unknown_fields(map: &Mapping, known: &[&str], path: &str) -> Vec<Violation> {
     map.keys()
-        .map(|name| name.as_str().map_or_else(|| format!("{name:?}"), str::to_owned))
+        .map(|name| {
+            name.as_str()
+                .map_or_else(|| format!("{name:?}"), str::to_owned)
+        })
         .filter(|name| !known.contains(&name.as_str()))
         .map(|name| {
             let hint = did_you_mean(&name, known.iter().copied());
-            Violation::new(format!("{path}{name}"), format!("unknown field \"{name}\"{hint}"))
+            Violation::new(
+                format!("{path}{name}"),
+                format!("unknown field \"{name}\"{hint}"),
+            )
         })
         .collect()
 }
@@ -93,7 +107,10 @@ fn unknown_fields(map: &Mapping, known: &[&str], path: &str) -> Vec<Violation> {
 fn read_mapping(path: &Path) -> Result<Mapping, ManifestError> {
     match read_yaml(path)? {
         Yaml::Mapping(map) => Ok(map),
-        _ => Err(ManifestError::invalid(path, vec![Violation::new("", "expected fields")])),
+        _ => Err(ManifestError::invalid(
+            path,
+            vec![Violation::new("", "expected fields")],
+        )),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{rules, storage_access::SecretReference};
 
 /// The pods that do the work. A chosen set of pod options, not a whole pod template;
 /// on one machine nothing here is used.
-#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Worker {
     /// Container image. Absent: the image that the operator was installed with.
@@ -76,6 +76,26 @@ pub struct Worker {
 
 fn default_grace_period() -> i64 {
     30
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self {
+            image: None,
+            image_pull_policy: None,
+            image_pull_secrets: Vec::new(),
+            resources: None,
+            service_account_name: None,
+            node_selector: BTreeMap::new(),
+            tolerations: Vec::new(),
+            priority_class_name: None,
+            env: Vec::new(),
+            pod_labels: BTreeMap::new(),
+            pod_annotations: BTreeMap::new(),
+            disruption: Disruption::default(),
+            termination_grace_period_seconds: default_grace_period(),
+        }
+    }
 }
 
 /// When an image is pulled.

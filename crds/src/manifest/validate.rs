@@ -41,7 +41,10 @@ pub fn validate(mut job: Value) -> Result<SidecarJob, Vec<Violation>> {
     let mut findings = Findings::default();
     remove_nulls(&mut job);
     let Some(members) = job.as_object_mut() else {
-        return Err(vec![Violation::new("", "expected a SidecarJob with apiVersion, kind, metadata and spec")]);
+        return Err(vec![Violation::new(
+            "",
+            "expected a SidecarJob with apiVersion, kind, metadata and spec",
+        )]);
     };
     members.remove("status");
     check_envelope(&job, &mut findings.violations);
@@ -55,7 +58,9 @@ pub fn validate(mut job: Value) -> Result<SidecarJob, Vec<Violation>> {
         (Some(schema), Some(spec)) => check(schema, spec, "spec", &mut findings),
         _ => {
             findings.is_misshapen = true;
-            findings.violations.push(Violation::new("spec", "required, but missing"));
+            findings
+                .violations
+                .push(Violation::new("spec", "required, but missing"));
         }
     }
     if findings.is_misshapen {
@@ -79,7 +84,9 @@ pub fn validate(mut job: Value) -> Result<SidecarJob, Vec<Violation>> {
         }
         // An enum with an unknown value has been reported already, and can't be read.
         Err(error) if findings.violations.is_empty() => {
-            findings.violations.push(Violation::new("", error.to_string()));
+            findings
+                .violations
+                .push(Violation::new("", error.to_string()));
         }
         Err(_) => {}
     }
@@ -92,7 +99,10 @@ fn check_envelope(job: &Value, violations: &mut Vec<Violation>) {
         let found = job.get(field).and_then(Value::as_str);
         if found != Some(expected) {
             let found = found.map_or_else(|| "nothing".to_owned(), |text| format!("\"{text}\""));
-            violations.push(Violation::new(field, format!("expected \"{expected}\", found {found}")));
+            violations.push(Violation::new(
+                field,
+                format!("expected \"{expected}\", found {found}"),
+            ));
         }
     };
     expect("apiVersion", &format!("{GROUP}/{VERSION}"));
@@ -100,15 +110,26 @@ fn check_envelope(job: &Value, violations: &mut Vec<Violation>) {
     let known = ["apiVersion", "kind", "metadata", "spec"];
     let unknown = |path: &str, name: &str, known: &[&str]| {
         let hint = did_you_mean(name, known.iter().copied());
-        Violation::new(format!("{path}{name}"), format!("unknown field \"{name}\"{hint}"))
+        Violation::new(
+            format!("{path}{name}"),
+            format!("unknown field \"{name}\"{hint}"),
+        )
     };
-    for name in job.as_object().into_iter().flat_map(|members| members.keys()) {
+    for name in job
+        .as_object()
+        .into_iter()
+        .flat_map(|members| members.keys())
+    {
         if !known.contains(&name.as_str()) {
             violations.push(unknown("", name, &known));
         }
     }
     let metadata = job.get("metadata");
-    for name in metadata.and_then(Value::as_object).into_iter().flat_map(|map| map.keys()) {
+    for name in metadata
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(|map| map.keys())
+    {
         if !METADATA_FIELDS.contains(&name.as_str()) {
             violations.push(unknown("metadata.", name, &METADATA_FIELDS));
         }
@@ -150,7 +171,10 @@ fn check_prefixes(spec: &SidecarJobSpec, violations: &mut Vec<Violation>) {
             Some(kube::core::Message::Message(message)) => message,
             _ => rule.rule,
         };
-        if violations.iter().all(|violation| violation.message != message) {
+        if violations
+            .iter()
+            .all(|violation| violation.message != message)
+        {
             violations.push(Violation::new(path, message));
         }
     };
@@ -176,9 +200,10 @@ fn check_prefixes(spec: &SidecarJobSpec, violations: &mut Vec<Violation>) {
             Ok(Operation::JoinFromParquet(join)) => {
                 (&join.source, rules::output_apart_from_join_sources())
             }
-            Ok(Operation::MergeFromSidecar(merge)) => {
-                (&merge.source_prefix, rules::output_apart_from_merge_sources())
-            }
+            Ok(Operation::MergeFromSidecar(merge)) => (
+                &merge.source_prefix,
+                rules::output_apart_from_merge_sources(),
+            ),
             Ok(Operation::RecaptionMerge(merge)) => {
                 (&merge.source, rules::output_apart_from_recaption_sources())
             }

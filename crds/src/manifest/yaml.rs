@@ -65,7 +65,8 @@ pub(crate) fn to_json(document: &Yaml, origin: &Path) -> Result<Json, ManifestEr
             }
         }
     }
-    value_to_json(&document, "").map_err(|violation| ManifestError::invalid(origin, vec![violation]))
+    value_to_json(&document, "")
+        .map_err(|violation| ManifestError::invalid(origin, vec![violation]))
 }
 
 /// `{a: int64}` as `[{name: a, type: int64}]`.

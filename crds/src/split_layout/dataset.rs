@@ -73,7 +73,10 @@ fn sources(inference: &Mapping, violations: &mut Vec<Violation>) -> Json {
     violations.extend(unknown_fields(inference, &["markers", "default"], at));
     let mut sources = Map::new();
     if let Some(default) = inference.get("default").filter(|value| !value.is_null()) {
-        sources.insert("default".into(), convert(default, &format!("{at}default"), violations));
+        sources.insert(
+            "default".into(),
+            convert(default, &format!("{at}default"), violations),
+        );
     }
     let markers = match inference.get("markers") {
         None | Some(Yaml::Null) => return Json::Object(sources),
@@ -94,7 +97,10 @@ fn sources(inference: &Mapping, violations: &mut Vec<Violation>) -> Json {
             .map(|(position, item)| marker(item, &format!("{at}markers[{position}]"), violations))
             .collect(),
         Some(_) => {
-            violations.push(Violation::new(format!("{at}markers"), "expected a list of markers"));
+            violations.push(Violation::new(
+                format!("{at}markers"),
+                "expected a list of markers",
+            ));
             return Json::Object(sources);
         }
     };
@@ -105,13 +111,23 @@ fn sources(inference: &Mapping, violations: &mut Vec<Violation>) -> Json {
 /// `{contains: text, source: name}`; `marker` is another word for `contains`.
 fn marker(item: &Yaml, path: &str, violations: &mut Vec<Violation>) -> Json {
     let Some(map) = item.as_mapping() else {
-        violations.push(Violation::new(path, "expected the fields contains and source"));
+        violations.push(Violation::new(
+            path,
+            "expected the fields contains and source",
+        ));
         return Json::Null;
     };
-    violations.extend(unknown_fields(map, &["contains", "marker", "source"], &format!("{path}.")));
+    violations.extend(unknown_fields(
+        map,
+        &["contains", "marker", "source"],
+        &format!("{path}."),
+    ));
     let contains = map.get("contains").or_else(|| map.get("marker"));
     let (Some(contains), Some(source)) = (contains, map.get("source")) else {
-        violations.push(Violation::new(path, "expected the fields contains and source"));
+        violations.push(Violation::new(
+            path,
+            "expected the fields contains and source",
+        ));
         return Json::Null;
     };
     json!({
@@ -137,13 +153,20 @@ fn columns(extensions: Option<&Yaml>, violations: &mut Vec<Violation>) -> Vec<Js
             violations.push(Violation::new(path, "expected the fields name and type"));
             continue;
         };
-        violations.extend(unknown_fields(map, &["name", "type", "type_ref"], &format!("{path}.")));
+        violations.extend(unknown_fields(
+            map,
+            &["name", "type", "type_ref"],
+            &format!("{path}."),
+        ));
         let type_expression = map.get("type").or_else(|| map.get("type_ref"));
         match (map.get("name"), type_expression) {
             (Some(Yaml::String(name)), Some(Yaml::String(type_expression))) => {
                 columns.push(json!({"name": name, "type": type_expression}));
             }
-            _ => violations.push(Violation::new(path, "expected the fields name and type, as text")),
+            _ => violations.push(Violation::new(
+                path,
+                "expected the fields name and type, as text",
+            )),
         }
     }
     columns

@@ -17,7 +17,10 @@ use crate::{
 /// settings come from the schema, so that a new operation is known here by itself.
 pub(super) fn translate(operations: Option<&Yaml>, violations: &mut Vec<Violation>) -> Vec<Json> {
     let Some(operations) = operations.and_then(Yaml::as_sequence) else {
-        violations.push(Violation::new("operations", "expected a list of operations"));
+        violations.push(Violation::new(
+            "operations",
+            "expected a list of operations",
+        ));
         return Vec::new();
     };
     let step_schema = step_schema();
@@ -39,8 +42,14 @@ fn translate_one(
 ) -> Option<Json> {
     let type_path = format!("{path}.type");
     let settings: Option<&Mapping> = operation.as_mapping();
-    let Some(type_name) = settings.and_then(|map| map.get("type")).and_then(Yaml::as_str) else {
-        violations.push(Violation::new(type_path, "expected the name of an operation"));
+    let Some(type_name) = settings
+        .and_then(|map| map.get("type"))
+        .and_then(Yaml::as_str)
+    else {
+        violations.push(Violation::new(
+            type_path,
+            "expected the name of an operation",
+        ));
         return None;
     };
     let known_operations: Vec<String> = step_schema
@@ -50,7 +59,11 @@ fn translate_one(
         .map(|(name, _)| snake_case(name))
         .collect();
     let name = camel_case(type_name);
-    let Some(schema) = step_schema.properties.as_ref().and_then(|all| all.get(&name)) else {
+    let Some(schema) = step_schema
+        .properties
+        .as_ref()
+        .and_then(|all| all.get(&name))
+    else {
         let hint = did_you_mean(type_name, known_operations.iter().map(String::as_str));
         let message = format!("unknown operation \"{type_name}\"{hint}");
         violations.push(Violation::new(type_path, message));
@@ -90,7 +103,11 @@ fn translate_one(
 fn translate_value(schema: &JSONSchemaProps, value: Json) -> Json {
     match value {
         Json::String(word) => {
-            let allowed = schema.enum_.iter().flatten().filter_map(|json| json.0.as_str());
+            let allowed = schema
+                .enum_
+                .iter()
+                .flatten()
+                .filter_map(|json| json.0.as_str());
             let candidates = [pascal_case(&word), camel_case(&word)];
             let known = allowed
                 .map(str::to_owned)

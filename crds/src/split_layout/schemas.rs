@@ -43,7 +43,11 @@ pub(super) fn read_for(
         if needed.contains_key(&name) || repeats_built_in(&name, &known) {
             continue;
         }
-        open.extend(fields.iter().filter_map(|field| struct_name(&field.type_expression)));
+        open.extend(
+            fields
+                .iter()
+                .filter_map(|field| struct_name(&field.type_expression)),
+        );
         needed.insert(name, json!(fields));
     }
     Ok(needed)

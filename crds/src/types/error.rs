@@ -20,9 +20,7 @@ pub enum TypeError {
         problem: String,
     },
     /// No type has this name.
-    #[error(
-        "unknown type \"{name}\"{hint}; struct types are declared in spec.schemas"
-    )]
+    #[error("unknown type \"{name}\"{hint}; struct types are declared in spec.schemas")]
     Unknown {
         /// The field with the expression.
         path: String,
@@ -68,9 +66,7 @@ pub enum TypeError {
         name: String,
     },
     /// A name of a type that no expression could refer to.
-    #[error(
-        "\"{name}\" can't be the name of a type; use letters, digits, '_', '-' and '.'"
-    )]
+    #[error("\"{name}\" can't be the name of a type; use letters, digits, '_', '-' and '.'")]
     BadName {
         /// The field with the type.
         path: String,
