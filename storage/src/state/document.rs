@@ -75,10 +75,10 @@ pub(crate) async fn read<T: Document>(
     store: &dyn Store,
     key: &str,
 ) -> Result<Option<(ObjectMeta, T)>> {
-    Ok(read_bytes(store, key)
-        .await?
-        .map(|(meta, bytes)| decode(&uri(store, key), &bytes).map(|document| (meta, document)))
-        .transpose()?)
+    let Some((meta, bytes)) = read_bytes(store, key).await? else {
+        return Ok(None);
+    };
+    Ok(Some((meta, decode(&uri(store, key), &bytes)?)))
 }
 
 /// Reads an object; `None` if there is none.

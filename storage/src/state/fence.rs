@@ -59,7 +59,7 @@ impl fmt::Display for Lost {
 pub enum FenceError {
     /// For good: somebody else may be writing.
     #[error("{0}")]
-    Lost(Lost),
+    Lost(Box<Lost>),
     /// For now: the lock has expired and can't be read or renewed.
     #[error("can't tell whether the writer lock is still held: {0}")]
     Unknown(#[from] StateError),
@@ -91,10 +91,8 @@ impl Fence {
             let by = file
                 .filter(|file| file.state != LockState::Released)
                 .map(Tenure::from);
-            FenceError::Lost(Lost {
-                prefix: store.uri().to_owned(),
-                by,
-            })
+            let prefix = store.uri().to_owned();
+            FenceError::Lost(Box::new(Lost { prefix, by }))
         };
         let Some((meta, file)) = found else {
             return Err(lost(None));
@@ -307,7 +305,7 @@ impl Core {
 
     fn fail_if_lost(&self) -> Result<(), FenceError> {
         match &*self.lost.borrow() {
-            Some(lost) => Err(FenceError::Lost(lost.clone())),
+            Some(lost) => Err(FenceError::Lost(lost.clone().into())),
             None => Ok(()),
         }
     }
@@ -318,6 +316,6 @@ impl Core {
             by,
         };
         self.lost.send_replace(Some(lost.clone()));
-        FenceError::Lost(lost)
+        FenceError::Lost(lost.into())
     }
 }

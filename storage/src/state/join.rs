@@ -16,7 +16,7 @@ use crate::store::{ListPage, ObjectMeta};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shard {
     /// A shard of main, and what to do about it.
-    Planned(Planned),
+    Planned(Box<Planned>),
     /// A shard of the output that main doesn't have.
     Orphan(ObjectMeta),
 }
@@ -87,12 +87,13 @@ impl<'a> Diff<'a> {
         let output = if has_output { self.output.take() } else { None };
         let recorded = self.lines.seek(&main.key).await?;
         let decision = decide(&main, output.as_ref(), recorded.as_ref(), &self.policy);
-        Ok(Some(Shard::Planned(Planned {
+        let planned = Planned {
             main,
             output,
             recorded,
             decision,
-        })))
+        };
+        Ok(Some(Shard::Planned(Box::new(planned))))
     }
 
     /// Locks of prefixes inside the output, as far as its listing was read.

@@ -17,6 +17,7 @@
 //! Decisions ([`lock`], [`diff`]) are pure functions of plain values; the time is handed in.
 
 pub mod ancestors;
+mod claim;
 pub mod clock;
 pub mod diff;
 mod document;

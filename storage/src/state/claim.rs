@@ -1,0 +1,231 @@
+//! The steps of claiming a prefix: looking at locks in the way, and writing one's own.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use time::OffsetDateTime;
+
+use super::clock::{Clock, Moment};
+use super::document;
+use super::error::StateError;
+use super::fence::{Core, Lost, Seen};
+use super::identity::is_gone;
+use super::layout;
+use super::lock::{self, Identity, LockFile, LockState, Standing, Tenure};
+use super::writer::{AcquireError, DEFAULT_TTL, LockRequest};
+use crate::store::{ETag, PutCondition, Store};
+
+/// A lock that expired this long ago is taken over without watching it for a renewal: no two
+/// clocks disagree that much.
+const LONG_EXPIRED: Duration = Duration::from_secs(600);
+
+/// How often a lost race for the file is followed by another look at it.
+const CLAIM_ATTEMPTS: usize = 20;
+
+/// How long to wait between looks at a claim that is about to be decided.
+const CLAIM_POLL: Duration = Duration::from_millis(100);
+/// Whether a prefix above can't be looked at at all, so that nobody like us writes there.
+pub(crate) fn is_out_of_reach(error: &StateError) -> bool {
+    let out_of_reach = matches!(error, StateError::Storage(storage) if storage.is_refused());
+    if out_of_reach {
+        tracing::debug!(%error, "a prefix above can't be looked at for a writer lock");
+    }
+    out_of_reach
+}
+
+/// Looks at the prefixes above before anything is written.
+pub(crate) async fn refuse_inside_held(request: &LockRequest) -> Result<(), AcquireError> {
+    let stranger = Identity {
+        epoch: None,
+        ..request.identity.clone()
+    };
+    try_join_all(request.ancestors.iter().map(async |ancestor| {
+        let found = match document::read::<LockFile>(&**ancestor, layout::WRITER).await {
+            Ok(found) => found,
+            Err(error) if is_out_of_reach(&error) => return Ok(()),
+            Err(error) => return Err(AcquireError::from(error)),
+        };
+        let file = found.as_ref().map(|(_, file)| file);
+        match lock::standing(file, &stranger, request.clock.now().wall) {
+            Standing::Held(by) if !is_gone(&by.holder) => Err(AcquireError::HeldByAncestor {
+                prefix: request.store.uri().to_owned(),
+                ancestor: ancestor.uri().to_owned(),
+                by: Box::new(by),
+            }),
+            _ => Ok(()),
+        }
+    }))
+    .await?;
+    Ok(())
+}
+
+/// Writes the own lock file, if it is free, ours or to be taken over.
+pub(crate) async fn claim_own(request: &LockRequest) -> Result<Seen, AcquireError> {
+    let store = &*request.store;
+    let me = Identity {
+        epoch: None,
+        ..request.identity.clone()
+    };
+    let mut last_holder = None;
+    for _ in 0..CLAIM_ATTEMPTS {
+        let found = document::read::<LockFile>(store, layout::WRITER).await?;
+        let file = found.as_ref().map(|(_, file)| file);
+        let etag = found.as_ref().map(|(meta, _)| &meta.etag);
+        match lock::standing(file, &me, request.clock.now().wall) {
+            Standing::Free | Standing::Mine | Standing::TakenOver(_) => {}
+            Standing::Held(by) if is_gone(&by.holder) => {}
+            Standing::Held(by) => {
+                let prefix = store.uri().to_owned();
+                return Err(AcquireError::HeldBy {
+                    prefix,
+                    by: Box::new(by),
+                });
+            }
+            Standing::Expired(by) => {
+                let stale = is_stale(store, layout::WRITER, file, etag, &*request.clock).await?;
+                last_holder = Some(by);
+                if !stale {
+                    continue;
+                }
+            }
+        }
+        let started = request.clock.now();
+        let claimed = claim_or_resume(file, &me, started, request.ttl);
+        let condition = etag
+            .cloned()
+            .map_or(PutCondition::Create, PutCondition::Replace);
+        let bytes = document::encode(layout::WRITER, &claimed)?;
+        match document::put(store, layout::WRITER, bytes, condition).await {
+            Ok(published) => {
+                return Ok(Seen {
+                    file: claimed,
+                    etag: published.etag,
+                    looked: started,
+                    renewed: started,
+                });
+            }
+            Err(error) if document::is_conflict(&error) => {
+                last_holder = file.map(Tenure::from);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let prefix = store.uri().to_owned();
+    Err(match last_holder {
+        Some(by) => AcquireError::HeldBy {
+            prefix,
+            by: Box::new(by),
+        },
+        None => AcquireError::Lost(Box::new(Lost { prefix, by: None })),
+    })
+}
+
+/// A lock that we hold from before a restart goes on as it is: nobody could pass it.
+fn claim_or_resume(file: Option<&LockFile>, me: &Identity, now: Moment, ttl: Duration) -> LockFile {
+    let claimed = lock::claim(file, me, now.wall, ttl);
+    match file {
+        Some(file) if file.state == LockState::Held && file.epoch == claimed.epoch => {
+            lock::hold(&claimed, now.wall, ttl)
+        }
+        _ => claimed,
+    }
+}
+
+/// Whether a lock that has expired by our clock isn't renewed while we watch. A live holder
+/// renews at a third of the time to live, so half of it tells them from one whose clock is
+/// merely behind ours.
+async fn is_stale(
+    store: &dyn Store,
+    key: &str,
+    file: Option<&LockFile>,
+    etag: Option<&ETag>,
+    clock: &dyn Clock,
+) -> Result<bool, StateError> {
+    let (Some(file), Some(etag)) = (file, etag) else {
+        return Ok(true);
+    };
+    let expired_for = Duration::try_from(clock.now().wall - file.expires_at).unwrap_or_default();
+    if is_gone(&file.holder) || expired_for > LONG_EXPIRED {
+        return Ok(true);
+    }
+    tokio::time::sleep(lock::time_to_live(file).min(DEFAULT_TTL) / 2).await;
+    let found = document::read::<LockFile>(store, key).await?;
+    Ok(found.is_some_and(|(meta, _)| meta.etag == *etag))
+}
+
+/// What to do about a claim in the way that isn't decided yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnClaim {
+    /// Count it as held.
+    Yield,
+    /// Wait until its owner holds it or gives it up.
+    Wait,
+}
+
+/// A lock of another prefix that may be in the way of a claim.
+pub(crate) struct Clearing<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) store: &'a dyn Store,
+    pub(crate) key: &'a str,
+}
+
+impl Clearing<'_> {
+    /// `None` once the lock isn't in the way (any more), or else who holds it.
+    pub(crate) async fn clear(&self, on_claim: OnClaim) -> Result<Option<Tenure>, StateError> {
+        let Self { core, store, key } = *self;
+        let stranger = Identity {
+            epoch: None,
+            ..core.identity.clone()
+        };
+        let first_look = core.clock.now();
+        loop {
+            let Some((meta, file)) = document::read::<LockFile>(store, key).await? else {
+                return Ok(None);
+            };
+            let now = core.clock.now();
+            match lock::standing(Some(&file), &stranger, now.wall) {
+                Standing::Free | Standing::TakenOver(_) => return Ok(None),
+                Standing::Held(by) if is_gone(&by.holder) => {}
+                Standing::Mine => return Ok(Some(Tenure::from(&file))),
+                Standing::Held(by) => {
+                    let is_undecided = file.state == LockState::Claiming;
+                    let patience = lock::time_to_live(&file) * 2;
+                    if on_claim == OnClaim::Yield
+                        || !is_undecided
+                        || now.since(&first_look) > patience
+                    {
+                        return Ok(Some(by));
+                    }
+                    tokio::time::sleep(CLAIM_POLL).await;
+                    continue;
+                }
+                Standing::Expired(_) => {
+                    let stale =
+                        is_stale(store, key, Some(&file), Some(&meta.etag), &*core.clock).await?;
+                    if !stale {
+                        continue;
+                    }
+                }
+            }
+            if self.fence_off(&file, meta.etag, now.wall).await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Rewrites a stale lock; `false` if it has changed meanwhile.
+    async fn fence_off(
+        &self,
+        file: &LockFile,
+        etag: ETag,
+        now: OffsetDateTime,
+    ) -> Result<bool, StateError> {
+        let fenced = lock::fence_off(file, &self.core.identity, now);
+        let bytes = document::encode(self.key, &fenced)?;
+        match document::put(self.store, self.key, bytes, PutCondition::Replace(etag)).await {
+            Ok(_) => Ok(true),
+            Err(error) if document::is_conflict(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
