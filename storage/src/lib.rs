@@ -17,12 +17,13 @@ mod listing;
 mod local;
 mod open;
 pub mod ranges;
+mod s3;
 pub mod state;
 mod store;
 mod uri;
 
 pub use error::{Error, Result};
-pub use open::{ChecksumMode, StorageConfig, Stores};
+pub use open::{AccessKey, ChecksumMode, StorageConfig, Stores};
 pub use store::{
     ETag, ListPage, ObjectMeta, Payload, PutCondition, Published, RequestCounts, Store,
 };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::local::LocalStore;
+use crate::s3::{Connection, S3Store};
 use crate::store::{RequestCounts, Store};
 use crate::uri::Location;
 
@@ -16,6 +17,21 @@ pub enum ChecksumMode {
     WhenSupported,
     /// Only where the operation demands one: for servers that refuse checksum trailers.
     WhenRequired,
+}
+
+/// An access key held by the program itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AccessKey {
+    /// The key's id.
+    pub id: String,
+    /// The secret; never printed.
+    pub secret: String,
+}
+
+impl std::fmt::Debug for AccessKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "AccessKey({})", self.id)
+    }
 }
 
 /// How to reach stores. Whatever is `None` comes from the usual AWS variables and files.
@@ -29,6 +45,9 @@ pub struct StorageConfig {
     pub path_style: Option<bool>,
     /// Request checksums; default `AWS_REQUEST_CHECKSUM_CALCULATION`, or when supported.
     pub request_checksum: Option<ChecksumMode>,
+    /// Access key; default the AWS chain (variables, profile, service account, instance), which
+    /// is what manifests and the command line use. For programs that hold a key of their own.
+    pub access_key: Option<AccessKey>,
     /// For how long one call is tried again (throttling, broken connections).
     pub retry_budget: Duration,
     /// Longest wait for a connection.
@@ -48,6 +67,7 @@ impl Default for StorageConfig {
             region: None,
             path_style: None,
             request_checksum: None,
+            access_key: None,
             retry_budget: Duration::from_secs(180),
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(30),
@@ -61,6 +81,7 @@ impl Default for StorageConfig {
 #[derive(Debug)]
 pub struct Stores {
     config: StorageConfig,
+    connection: Arc<Connection>,
     opened: Mutex<HashMap<String, Arc<dyn Store>>>,
 }
 
@@ -69,6 +90,7 @@ impl Stores {
     pub fn new(config: &StorageConfig) -> Self {
         Self {
             config: config.clone(),
+            connection: Arc::new(Connection::new(config)),
             opened: Mutex::new(HashMap::new()),
         }
     }
@@ -110,8 +132,9 @@ impl Stores {
         }
         let store: Arc<dyn Store> = match location {
             Location::Local { path } => Arc::new(LocalStore::new(&uri, path)?),
-            Location::S3 { .. } => {
-                return Err(crate::error::Error::invalid(uri, "S3 is not built in yet"));
+            Location::S3 { bucket, key } => {
+                let connection = Arc::clone(&self.connection);
+                Arc::new(S3Store::new(&uri, bucket, key, connection))
             }
         };
         opened.insert(uri, Arc::clone(&store));

@@ -85,25 +85,17 @@ fn read_range(root: &Root, key: &str, file: &File, range: Range<u64>) -> Result<
     let length = usize::try_from(range.end - range.start)
         .map_err(|_| Error::invalid(root.uri_of(key), "the range is too large for this machine"))?;
     // Memory is read into as it is, without being zeroed first.
-    let mut bytes = Vec::with_capacity(length);
+    let mut bytes: Vec<u8> = Vec::with_capacity(length);
     while bytes.len() < length {
         let position = range.start + bytes.len() as u64;
-        let mut part = bytes.split_off(bytes.len());
-        part.reserve_exact(length - bytes.len());
-        match pread(file, spare_capacity(&mut part), position) {
+        match pread(file, spare_capacity(&mut bytes), position) {
             Ok(0) => {
                 return Err(Error::Changed {
                     uri: root.uri_of(key),
                 });
             }
-            Ok(_) => {}
-            Err(Errno::INTR) => continue,
+            Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(read_error(root, key, errno.into())),
-        }
-        if bytes.is_empty() {
-            bytes = part
-        } else {
-            bytes.append(&mut part)
         }
     }
     bytes.truncate(length);

@@ -1,1 +1,0 @@
-//! Checks that every store passes.

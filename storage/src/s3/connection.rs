@@ -1,0 +1,93 @@
+//! The client that all stores of a configuration share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::retry::RetryConfig;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::config::{
+    BehaviorVersion, Builder, Credentials, Region, RequestChecksumCalculation,
+    ResponseChecksumValidation, StalledStreamProtectionConfig,
+};
+use tokio::sync::OnceCell;
+
+use super::pace::Pacer;
+use crate::open::{ChecksumMode, StorageConfig};
+
+/// A client, made when it is first needed, and the pace of each bucket.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(super) config: StorageConfig,
+    client: OnceCell<Client>,
+    pacers: Mutex<HashMap<String, Arc<Pacer>>>,
+}
+
+impl Connection {
+    pub(crate) fn new(config: &StorageConfig) -> Self {
+        Self {
+            config: config.clone(),
+            client: OnceCell::new(),
+            pacers: Mutex::new(HashMap::new()),
+        }
+    }
+
+    pub(super) fn pacer(&self, bucket: &str) -> Arc<Pacer> {
+        let mut pacers = self.pacers.lock().unwrap_or_else(PoisonError::into_inner);
+        let pacer = pacers
+            .entry(bucket.to_string())
+            .or_insert_with(|| Pacer::new(self.config.max_in_flight));
+        Arc::clone(pacer)
+    }
+
+    pub(super) async fn client(&self) -> &Client {
+        self.client.get_or_init(|| make_client(&self.config)).await
+    }
+}
+
+async fn make_client(config: &StorageConfig) -> Client {
+    let mut loader = aws_config::defaults(BehaviorVersion::latest());
+    if let Some(region) = &config.region {
+        loader = loader.region(Region::new(region.clone()));
+    }
+    if let Some(key) = &config.access_key {
+        let credentials = Credentials::new(&key.id, &key.secret, None, None, "access key");
+        loader = loader.credentials_provider(credentials);
+    }
+    let shared = loader.load().await;
+    let mut builder = Builder::from(&shared)
+        .retry_config(RetryConfig::disabled())
+        // Slow transfers are ours to judge, by `stall_timeout`.
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+        .timeout_config(
+            TimeoutConfig::builder()
+                .connect_timeout(config.connect_timeout)
+                .build(),
+        )
+        // A range of an object has no checksum of its own, and some servers send the whole
+        // object's with it.
+        .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+    if shared.region().is_none() {
+        builder = builder.region(Region::new("us-east-1"));
+    }
+    if let Some(endpoint) = &config.endpoint {
+        builder = builder.endpoint_url(endpoint);
+    }
+    builder = builder.force_path_style(config.path_style.unwrap_or_else(|| has_endpoint(config)));
+    builder = match config.request_checksum {
+        None => builder,
+        Some(ChecksumMode::WhenSupported) => {
+            builder.request_checksum_calculation(RequestChecksumCalculation::WhenSupported)
+        }
+        Some(ChecksumMode::WhenRequired) => {
+            builder.request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+        }
+    };
+    Client::from_conf(builder.build())
+}
+
+/// Servers of one's own rarely have a host name for each bucket.
+fn has_endpoint(config: &StorageConfig) -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    config.endpoint.is_some() || is_set("AWS_ENDPOINT_URL_S3") || is_set("AWS_ENDPOINT_URL")
+}

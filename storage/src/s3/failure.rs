@@ -1,0 +1,222 @@
+//! What an answer that is no success means.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+
+use crate::error::{Cause, Error};
+
+/// What to do about a failed attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// No such object (or upload).
+    Missing,
+    /// No such bucket.
+    MissingBucket,
+    /// A condition of the request did not hold.
+    ConditionBroken,
+    /// Another conditional write is under way: ask again.
+    Conflict,
+    /// Too many requests.
+    SlowDown,
+    /// A server error or a broken connection: ask again.
+    Transient,
+    /// Credentials or permissions, with what to check.
+    Refused(&'static str),
+    /// The request can't ever succeed, with the way out if there is a known one.
+    Hopeless(&'static str),
+}
+
+impl Kind {
+    pub(super) fn is_worth_a_retry(&self) -> bool {
+        matches!(self, Self::Conflict | Self::SlowDown | Self::Transient)
+    }
+}
+
+/// A call that failed for good.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) kind: Kind,
+    /// The last attempt's error in words.
+    pub(super) words: String,
+    pub(super) source: Option<Cause>,
+    pub(super) attempts: u32,
+    pub(super) spent: Duration,
+}
+
+impl Failure {
+    /// The error of a call for `uri`, where no condition was set.
+    pub(super) fn into_error(self, uri: &str) -> Error {
+        let uri = uri.to_string();
+        match self.kind {
+            Kind::Missing => Error::NotFound { uri },
+            Kind::MissingBucket => Error::invalid(
+                uri,
+                "there is no such bucket; check its name, the endpoint and the region",
+            ),
+            Kind::ConditionBroken => Error::Changed { uri },
+            Kind::Refused(advice) => Error::Refused {
+                uri,
+                reason: format!("{} ({advice})", self.words),
+                source: self.source,
+            },
+            Kind::Hopeless(advice) => {
+                let reason = format!("the server says: {}{advice}", self.words);
+                Error::Invalid { uri, reason }
+            }
+            Kind::Conflict | Kind::SlowDown | Kind::Transient => Error::Unavailable {
+                uri,
+                reason: self.words,
+                attempts: self.attempts,
+                seconds: self.spent.as_secs_f64(),
+                source: self.source,
+            },
+        }
+    }
+}
+
+/// Judges a failed attempt.
+pub(super) fn judge<E>(error: &SdkError<E, HttpResponse>) -> (Kind, String)
+where
+    E: ProvideErrorMetadata + StdError + 'static,
+{
+    match error {
+        SdkError::ServiceError(service) => {
+            let status = service.raw().status().as_u16();
+            let code = service.err().code().unwrap_or_default();
+            let message = service.err().message().unwrap_or_default();
+            let words = match (code, message) {
+                ("", "") => format!("status {status}"),
+                (code, "") => format!("{code}, status {status}"),
+                (code, message) => format!("{code}, status {status}: {message}"),
+            };
+            (judge_answer(status, code), words)
+        }
+        SdkError::ResponseError(_) | SdkError::TimeoutError(_) => {
+            (Kind::Transient, DisplayErrorContext(error).to_string())
+        }
+        SdkError::DispatchFailure(dispatch) => {
+            let words = DisplayErrorContext(error).to_string();
+            if dispatch.is_user() {
+                return (Kind::Hopeless("; check the endpoint"), words);
+            }
+            (judge_words(&words, Kind::Transient), words)
+        }
+        _ => {
+            let words = DisplayErrorContext(error).to_string();
+            (judge_words(&words, Kind::Hopeless("")), words)
+        }
+    }
+}
+
+/// The SDK has no type for "there are no credentials": only its words tell.
+fn judge_words(words: &str, otherwise: Kind) -> Kind {
+    const NO_CREDENTIALS: &str = "no usable credentials: set AWS_ACCESS_KEY_ID and \
+        AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give the pod a service account with a role";
+    let lower = words.to_ascii_lowercase();
+    if lower.contains("credential") || lower.contains("identity resolver") {
+        return Kind::Refused(NO_CREDENTIALS);
+    }
+    otherwise
+}
+
+fn judge_answer(status: u16, code: &str) -> Kind {
+    match code {
+        "NoSuchBucket" => return Kind::MissingBucket,
+        "SlowDown"
+        | "Throttling"
+        | "ThrottlingException"
+        | "RequestLimitExceeded"
+        | "TooManyRequests"
+        | "ServiceUnavailable" => return Kind::SlowDown,
+        "RequestTimeout" | "IncompleteBody" | "InternalError" => return Kind::Transient,
+        "ConditionalRequestConflict" | "OperationAborted" => return Kind::Conflict,
+        "ExpiredToken" | "ExpiredTokenException" | "InvalidToken" => {
+            return Kind::Refused("the session token is not valid, or no longer: renew it");
+        }
+        "InvalidAccessKeyId" => {
+            return Kind::Refused("check AWS_ACCESS_KEY_ID or the profile, and the endpoint");
+        }
+        "SignatureDoesNotMatch" => {
+            return Kind::Refused("check AWS_SECRET_ACCESS_KEY, and the region");
+        }
+        "RequestTimeTooSkewed" => return Kind::Refused("the clock of this machine is wrong"),
+        "ObjectParentIsFile" | "ExistingObjectIsDirectory" => {
+            return Kind::Hopeless(
+                "; this server can't hold an object whose key is a folder of another's",
+            );
+        }
+        _ => {}
+    }
+    match status {
+        401 => Kind::Refused("check the credentials"),
+        403 => Kind::Refused(
+            "check that the identity may s3:GetObject, s3:PutObject, s3:DeleteObject and \
+             s3:ListBucket here",
+        ),
+        404 => Kind::Missing,
+        409 => Kind::Hopeless(""),
+        412 => Kind::ConditionBroken,
+        429 | 503 => Kind::SlowDown,
+        301 | 307 | 308 => Kind::Hopeless("; the bucket is in another region: set the region"),
+        501 => Kind::Hopeless("; the server lacks an operation or a condition that is needed"),
+        500.. => Kind::Transient,
+        408 => Kind::Transient,
+        _ => Kind::Hopeless(""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_judged() {
+        for (status, code, kind) in [
+            (404, "", Kind::Missing),
+            (404, "NoSuchKey", Kind::Missing),
+            (404, "NoSuchBucket", Kind::MissingBucket),
+            (412, "PreconditionFailed", Kind::ConditionBroken),
+            (409, "ConditionalRequestConflict", Kind::Conflict),
+            (503, "SlowDown", Kind::SlowDown),
+            (503, "", Kind::SlowDown),
+            (429, "", Kind::SlowDown),
+            (400, "RequestTimeout", Kind::Transient),
+            (500, "InternalError", Kind::Transient),
+            (502, "", Kind::Transient),
+        ] {
+            assert_eq!(judge_answer(status, code), kind, "{status} {code}");
+        }
+        for (status, code) in [
+            (401, ""),
+            (403, "AccessDenied"),
+            (403, ""),
+            (403, "InvalidAccessKeyId"),
+            (400, "ExpiredToken"),
+        ] {
+            let kind = judge_answer(status, code);
+            assert!(matches!(kind, Kind::Refused(_)), "{status} {code}");
+        }
+        for (status, code) in [
+            (400, "InvalidArgument"),
+            (409, "ObjectParentIsFile"),
+            (501, ""),
+        ] {
+            let kind = judge_answer(status, code);
+            assert!(matches!(kind, Kind::Hopeless(_)), "{status} {code}");
+        }
+    }
+
+    #[test]
+    fn missing_credentials_are_a_refusal() {
+        let words = "dispatch failure: other: the credential provider was not enabled";
+        assert!(matches!(
+            judge_words(words, Kind::Transient),
+            Kind::Refused(_)
+        ));
+        let words = "dispatch failure: io error: connection reset by peer";
+        assert_eq!(judge_words(words, Kind::Transient), Kind::Transient);
+    }
+}

@@ -1,0 +1,147 @@
+//! A prefix in a bucket, by the AWS SDK.
+
+mod attempt;
+mod connection;
+mod failure;
+mod fanout;
+mod get;
+mod list;
+mod multipart;
+mod pace;
+mod put;
+mod sweep;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+pub(crate) use connection::Connection;
+
+use crate::counting::Counters;
+use crate::error::{Error, Result};
+use crate::key;
+use crate::listing;
+use crate::store::{
+    ETag, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Store,
+};
+use pace::Pacer;
+
+/// A prefix in a bucket. Cloning is cheap.
+#[derive(Debug, Clone)]
+pub(crate) struct S3Store {
+    /// Ends in `/`.
+    uri: Arc<str>,
+    bucket: Arc<str>,
+    /// Empty, or ends in `/`.
+    prefix: Arc<str>,
+    connection: Arc<Connection>,
+    pacer: Arc<Pacer>,
+    counters: Arc<Counters>,
+}
+
+impl S3Store {
+    /// `uri` is that of the prefix `key` in `bucket`, and ends in `/`.
+    pub(crate) fn new(uri: &str, bucket: &str, key: &str, connection: Arc<Connection>) -> Self {
+        let prefix = match key {
+            "" => String::new(),
+            key => format!("{}/", key.trim_end_matches('/')),
+        };
+        Self {
+            uri: Arc::from(uri),
+            bucket: Arc::from(bucket),
+            prefix: Arc::from(prefix),
+            pacer: connection.pacer(bucket),
+            connection,
+            counters: Arc::default(),
+        }
+    }
+
+    fn full_key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    fn uri_of(&self, key: &str) -> String {
+        format!("{}{key}", self.uri)
+    }
+
+    /// The key below our prefix; an error if the server lists something else.
+    fn relative<'a>(&self, full_key: &'a str) -> Result<&'a str> {
+        full_key.strip_prefix(&*self.prefix).ok_or_else(|| {
+            Error::invalid(
+                &*self.uri,
+                format!("the server lists `{full_key}`, which is not below the prefix"),
+            )
+        })
+    }
+}
+
+/// The tag without the quotes that some answers have and others lack.
+fn etag_of(tag: Option<&str>) -> ETag {
+    ETag(Arc::from(tag.unwrap_or_default().trim_matches('"')))
+}
+
+/// The tag as conditions want it.
+fn quoted(etag: &ETag) -> String {
+    if etag.0.starts_with("W/") {
+        return etag.0.to_string();
+    }
+    format!("\"{}\"", etag.0)
+}
+
+#[async_trait]
+impl Store for S3Store {
+    fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    fn list_shards(&self) -> BoxStream<'_, Result<ListPage>> {
+        let (source, root) = list::Tree::new(self.clone());
+        listing::walk(&self.uri, Arc::new(source), root)
+    }
+
+    async fn list_folder(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
+        key::check_folder(&self.uri, folder)?;
+        self.list_all(folder).await
+    }
+
+    async fn head(&self, key: &str) -> Result<ObjectMeta> {
+        key::check(&self.uri, key)?;
+        Ok(self.look_up(key).await?.meta)
+    }
+
+    async fn read(&self, key: &str) -> Result<(ObjectMeta, Bytes)> {
+        key::check(&self.uri, key)?;
+        self.get_whole(key).await
+    }
+
+    async fn read_ranges(
+        &self,
+        key: &str,
+        ranges: &[Range<u64>],
+        expected: Option<&ETag>,
+    ) -> Result<Vec<Bytes>> {
+        key::check(&self.uri, key)?;
+        self.get_ranges(key, ranges, expected).await
+    }
+
+    async fn put(&self, key: &str, payload: Payload, condition: PutCondition) -> Result<Published> {
+        key::check(&self.uri, key)?;
+        self.publish(key, &payload, &condition).await
+    }
+
+    async fn delete(&self, key: &str, expected: Option<&ETag>) -> Result<()> {
+        key::check(&self.uri, key)?;
+        self.remove(key, expected).await
+    }
+
+    async fn sweep(&self) -> Result<u64> {
+        self.abort_uploads().await
+    }
+
+    fn requests(&self) -> RequestCounts {
+        self.counters.snapshot()
+    }
+}

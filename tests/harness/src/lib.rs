@@ -1,0 +1,9 @@
+//! Real servers, faults and data for the tests.
+//!
+//! Nothing here is skipped silently: what needs a program that is not installed says
+//! `SKIPPED` and, in CI (`SIDECARJOB_STRICT=1`), fails.
+
+pub mod control_plane;
+pub mod fault_proxy;
+pub mod s3_server;
+pub mod tool;

@@ -1,0 +1,215 @@
+//! Every store passes the same checks: files on disk, and S3 on a real server.
+
+use std::sync::Arc;
+
+use harness::s3_server::S3Server;
+use storage::{AccessKey, StorageConfig, Store, Stores, conformance};
+
+/// A store on an empty prefix; the fields keep what is behind it alive.
+struct Fixture {
+    store: Arc<dyn Store>,
+    _stores: Stores,
+    _server: Option<Arc<S3Server>>,
+    _folder: Option<tempfile::TempDir>,
+}
+
+fn local() -> Fixture {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stores = Stores::new(&StorageConfig::default());
+    let path = folder.path().join("not made yet");
+    let store = stores.open(&path.to_string_lossy()).expect("a store");
+    Fixture {
+        store,
+        _stores: stores,
+        _server: None,
+        _folder: Some(folder),
+    }
+}
+
+fn config(server: &S3Server) -> StorageConfig {
+    StorageConfig {
+        endpoint: Some(server.endpoint()),
+        region: Some("us-east-1".to_string()),
+        access_key: Some(AccessKey {
+            id: server.access_key().to_string(),
+            secret: server.secret_key().to_string(),
+        }),
+        ..StorageConfig::default()
+    }
+}
+
+/// None where the server is not installed, which it says.
+fn s3() -> Option<Fixture> {
+    let server = Arc::new(S3Server::start()?);
+    server.create_bucket("bucket");
+    let stores = Stores::new(&config(&server));
+    let store = stores.open("s3://bucket/some prefix+%/").expect("a store");
+    Some(Fixture {
+        store,
+        _stores: stores,
+        _server: Some(server),
+        _folder: None,
+    })
+}
+
+macro_rules! both_stores {
+    ($($check:ident),* $(,)?) => {
+        mod local_files {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    let fixture = super::local();
+                    storage::conformance::$check(&*fixture.store).await;
+                }
+            )*
+        }
+
+        mod s3_server {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    let Some(fixture) = super::s3() else { return };
+                    storage::conformance::$check(&*fixture.store).await;
+                }
+            )*
+        }
+    };
+}
+
+both_stores![
+    put_get_delete,
+    create_is_write_once,
+    replace_is_conditional,
+    one_of_a_race_wins,
+    compare_and_swap_loses_nothing,
+    versions_never_repeat,
+    deletes_are_conditional,
+    bad_keys_are_refused,
+    ranges_are_exact,
+    changed_objects_are_refused,
+    missing_objects_are_told,
+    keys_are_opaque,
+    listing_is_in_byte_order,
+    listing_passes_over_what_is_no_shard,
+    listing_finds_nested_locks,
+    folders_list_everything,
+    nothing_is_no_error,
+];
+
+#[tokio::test]
+async fn sweeping_local_files_removes_temporary_ones() {
+    let fixture = local();
+    let root = fixture.store.uri().to_string();
+    let folder = std::path::Path::new(&root).join("a/b");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join(".x.parquet.0123.sidecar-tmp"), "half").expect("a file");
+    std::fs::write(folder.join("../.y.sidecar-tmp"), "half").expect("a file");
+    std::fs::remove_dir(folder.join("../c")).ok();
+    conformance_sweep_in_folders(&fixture, 2).await;
+}
+
+/// `a/b` is a folder here, so the object that the check writes there goes elsewhere.
+async fn conformance_sweep_in_folders(fixture: &Fixture, leftovers: u64) {
+    conformance::sweep_spares_objects(&*fixture.store, leftovers).await;
+}
+
+/// Two clients of one server see one prefix, and none above it.
+#[tokio::test]
+async fn stores_are_rooted_at_their_prefix() {
+    let Some(server) = S3Server::start() else {
+        return;
+    };
+    server.create_bucket("bucket");
+    let stores = Stores::new(&config(&server));
+    let whole = stores.open("s3://bucket").expect("a store");
+    let below = stores.open("s3://bucket/a").expect("a store");
+    assert_eq!(
+        (whole.uri(), below.uri()),
+        ("s3://bucket/", "s3://bucket/a/")
+    );
+    let beside = stores.open("s3://bucket/a-b/").expect("a store");
+    for store in [&below, &beside] {
+        let payload = storage::Payload::new("x");
+        let condition = storage::PutCondition::Create;
+        store
+            .put("x.parquet", payload, condition)
+            .await
+            .expect("put");
+    }
+    let keys = ["a-b/x.parquet", "a/x.parquet"].map(str::to_string);
+    conformance::lists_exactly(&*whole, &keys).await;
+    conformance::lists_exactly(&*below, &["x.parquet".to_string()]).await;
+    let (parent, key) = stores
+        .open_parent("s3://bucket/a/x.parquet")
+        .expect("a store");
+    assert_eq!(
+        (parent.uri(), key.as_str()),
+        ("s3://bucket/a/", "x.parquet")
+    );
+    assert!(Arc::ptr_eq(&parent, &below));
+    let sum = stores.requests();
+    assert_eq!(sum.put, 2);
+    assert_eq!(sum.list, whole.requests().list + below.requests().list);
+}
+
+#[tokio::test]
+async fn refusals_say_what_to_check() {
+    let Some(server) = S3Server::start() else {
+        return;
+    };
+    server.create_bucket("bucket");
+    let mut wrong = config(&server);
+    if let Some(key) = &mut wrong.access_key {
+        key.secret = "wrong".to_string();
+    }
+    let store = Stores::new(&wrong).open("s3://bucket/p/").expect("a store");
+    let error = store.read("x").await.expect_err("a refusal");
+    assert!(error.is_refused(), "{error:?}");
+    assert!(
+        error.to_string().contains("AWS_SECRET_ACCESS_KEY"),
+        "{error}"
+    );
+
+    let store = Stores::new(&config(&server))
+        .open("s3://none/p/")
+        .expect("a store");
+    let error = conformance::collect(&*store).await.expect_err("no bucket");
+    assert!(error.to_string().contains("no such bucket"), "{error}");
+    assert!(!error.is_refused());
+}
+
+/// An object too large for one request: sent in parts, read in parts, and conditional too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_objects_go_in_parts() {
+    let Some(fixture) = s3() else { return };
+    let store = &fixture.store;
+    let content: Vec<u8> = (0..70_u32 << 20).map(|at| (at >> 8) as u8).collect();
+    let payload = storage::Payload::new(content.clone());
+    let create = storage::PutCondition::Create;
+    let first = store
+        .put("large.parquet", payload.clone(), create.clone())
+        .await
+        .expect("create");
+    assert!(!first.already_there);
+    // Begin, five parts, complete.
+    assert_eq!(store.requests().put, 7);
+    let again = store
+        .put("large.parquet", payload, create.clone())
+        .await
+        .expect("create again");
+    assert!(again.already_there);
+    let mut other = content.clone();
+    other[0] ^= 1;
+    let refused = store
+        .put("large.parquet", storage::Payload::new(other), create)
+        .await;
+    assert!(
+        matches!(refused, Err(storage::Error::Exists { .. })),
+        "{refused:?}"
+    );
+    let (meta, bytes) = store.read("large.parquet").await.expect("read");
+    assert_eq!(meta.etag, first.etag);
+    assert!(bytes == content);
+    // The uploads that lost were aborted at once.
+    assert_eq!(store.sweep().await.expect("sweep"), 0);
+}

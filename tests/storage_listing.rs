@@ -1,0 +1,124 @@
+//! Long listings on disk: in order, and held a few pages at a time.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Instant;
+
+use futures::StreamExt;
+use storage::{Error, StorageConfig, Store, Stores, conformance};
+
+/// `folders` folders with `shards` empty shards each, and their keys in byte order.
+fn make_tree(root: &Path, folders: usize, shards: usize) -> Vec<String> {
+    let mut keys = Vec::with_capacity(folders * shards);
+    for folder in 0..folders {
+        let name = format!("source={}/day={folder:04}", folder % 3);
+        std::fs::create_dir_all(root.join(&name)).expect("a folder");
+        for shard in 0..shards {
+            let key = format!("{name}/{shard}.parquet");
+            File::create(root.join(&key)).expect("a file");
+            keys.push(key);
+        }
+    }
+    keys.sort_unstable();
+    keys
+}
+
+fn open(root: &Path) -> std::sync::Arc<dyn Store> {
+    let stores = Stores::new(&StorageConfig::default());
+    stores.open(&root.to_string_lossy()).expect("a store")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_files_are_listed_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut keys = make_tree(folder.path(), 80, 1_000);
+    std::fs::create_dir(folder.path().join("flat")).expect("a folder");
+    for shard in 0..20_000 {
+        let key = format!("flat/{shard}.parquet");
+        File::create(folder.path().join(&key)).expect("a file");
+        keys.push(key);
+    }
+    keys.sort_unstable();
+    let store = open(folder.path());
+    let started = Instant::now();
+    conformance::lists_exactly(&*store, &keys).await;
+    println!("100,000 files listed in {:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn pages_are_of_moderate_size() {
+    let folder = tempfile::tempdir().expect("a folder");
+    make_tree(folder.path(), 3, 2_500);
+    make_tree(&folder.path().join("small"), 400, 3);
+    let store = open(folder.path());
+    let mut pages = store.list_shards();
+    let mut sizes = Vec::new();
+    while let Some(page) = pages.next().await {
+        sizes.push(page.expect("a page").shards.len());
+    }
+    assert_eq!(sizes.iter().sum::<usize>(), 8_700);
+    assert!(sizes.iter().all(|size| *size <= 2_000), "{sizes:?}");
+    assert!(sizes.len() <= 10, "{sizes:?}");
+}
+
+#[tokio::test]
+async fn links_are_followed_but_not_in_circles() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().join("root");
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::create_dir_all(root.join("a")).expect("a folder");
+    std::fs::create_dir_all(&elsewhere).expect("a folder");
+    std::fs::write(elsewhere.join("x.parquet"), "x").expect("a file");
+    let link = |to: &Path, at: &str| {
+        std::os::unix::fs::symlink(to, root.join(at)).expect("a link");
+    };
+    link(&elsewhere, "linked");
+    link(&elsewhere.join("x.parquet"), "a/file.parquet");
+    link(&root, "a/loop");
+    link(&folder.path().join("nowhere"), "dangling.parquet");
+    let keys = ["a/file.parquet", "linked/x.parquet"].map(str::to_string);
+    conformance::lists_exactly(&*open(&root), &keys).await;
+}
+
+#[tokio::test]
+async fn a_shard_that_can_not_be_named_is_an_error() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = std::ffi::OsStr::from_bytes(b"caf\xe9.txt");
+    File::create(folder.path().join(name)).expect("a file");
+    conformance::lists_exactly(&*open(folder.path()), &[]).await;
+    let name = std::ffi::OsStr::from_bytes(b"caf\xe9.parquet");
+    File::create(folder.path().join(name)).expect("a file");
+    let error = conformance::collect(&*open(folder.path())).await;
+    let error = error.expect_err("not UTF-8").to_string();
+    assert!(
+        error.contains("not UTF-8") && error.contains("rename"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_prefix_that_is_a_file_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("x"), "x").expect("a file");
+    let listed = conformance::collect(&*open(&folder.path().join("x"))).await;
+    assert!(matches!(listed, Err(Error::Invalid { .. })), "{listed:?}");
+}
+
+/// A file replaced from outside while it is read is never mixed with its successor.
+#[tokio::test]
+async fn a_file_that_others_change_has_a_new_version() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.parquet");
+    std::fs::write(&path, "one").expect("a file");
+    let store = open(folder.path());
+    let before = store.head("x.parquet").await.expect("head");
+    let file = File::options().write(true).open(&path).expect("a file");
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
+    std::fs::write(&path, "two").expect("a file");
+    file.set_modified(later).expect("a time");
+    let stale = store
+        .read_ranges("x.parquet", &[0..3, 0..1], Some(&before.etag))
+        .await;
+    assert!(matches!(stale, Err(Error::Changed { .. })), "{stale:?}");
+}
