@@ -2,30 +2,26 @@
 # Runs every test of the workspace and ends with a summary: totals, and each test
 # that was skipped because something it needs is not on this machine.
 #
-# A test that skips itself writes one line, "name: what is missing", to the file
-# $SIDECARJOB_SKIPS. With SIDECARJOB_STRICT=1 a skip is a failure.
+# A test that skips itself prints a line "SKIPPED: what is missing". With
+# SIDECARJOB_STRICT=1 a skip is a failure.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
 mkdir -p "$target"
 log=$target/test.log
-export SIDECARJOB_SKIPS=$target/test-skips.txt
-rm -f "$SIDECARJOB_SKIPS"
-touch "$SIDECARJOB_SKIPS"
 
 code=0
-cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || code=$?
+cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 | tee "$log" || code=$?
 
-skips=$(sort -u "$SIDECARJOB_SKIPS")
+skips=$(grep '^SKIPPED: ' "$log" || true)
 skipped=$(grep -c . <<<"$skips" || true)
 echo
 grep '^test result:' "$log" || true
 if [ "$skipped" -gt 0 ]; then
   echo
   echo "skipped:"
-  # shellcheck disable=SC2001 # an indent for each line
-  sed 's/^/  /' <<<"$skips"
+  sort <<<"$skips" | uniq -c
 fi
 awk -v skipped="$skipped" '
   /^test result:/ { passed += $4; failed += $6 }
