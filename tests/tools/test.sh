@@ -25,7 +25,7 @@ if [ "$skipped" -gt 0 ]; then
 fi
 awk -v skipped="$skipped" '
   /^test result:/ { passed += $4; failed += $6 }
-  END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }
+  END { printf "%d passed, %d failed, %d skipped\n", passed - skipped, failed, skipped }
 ' "$log" | tee "$target/test-summary.txt"
 if [ "$code" = 0 ] && [ "$skipped" -gt 0 ] && [ "${SIDECARJOB_STRICT:-0}" = 1 ]; then
   echo "test: SIDECARJOB_STRICT=1 allows no skipped test" >&2
