@@ -94,14 +94,11 @@ impl S3Store {
                         .send()
                 };
                 let answer = self.send(sort, request).await?;
+                // Each part's checksum was checked as it came in. It is not repeated here: an
+                // upload that was begun without naming an algorithm must not be completed with one.
                 Ok(CompletedPart::builder()
                     .part_number(number)
                     .set_e_tag(answer.e_tag)
-                    .set_checksum_crc32(answer.checksum_crc32)
-                    .set_checksum_crc32_c(answer.checksum_crc32_c)
-                    .set_checksum_crc64_nvme(answer.checksum_crc64_nvme)
-                    .set_checksum_sha1(answer.checksum_sha1)
-                    .set_checksum_sha256(answer.checksum_sha256)
                     .build())
             })
             .buffered(PARALLEL_PARTS)
