@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use futures::StreamExt;
-use storage::{Error, StorageConfig, Store, Stores, conformance};
+use harness::s3_server::S3Server;
+use storage::{AccessKey, Error, StorageConfig, Store, Stores, conformance};
 
 /// `folders` folders with `shards` empty shards each, and their keys in byte order.
 fn make_tree(root: &Path, folders: usize, shards: usize) -> Vec<String> {
@@ -121,4 +122,76 @@ async fn a_file_that_others_change_has_a_new_version() {
         .read_ranges("x.parquet", &[0..3, 0..1], Some(&before.etag))
         .await;
     assert!(matches!(stale, Err(Error::Changed { .. })), "{stale:?}");
+}
+
+#[tokio::test]
+async fn an_object_below_an_object_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let put = async |key: &str| {
+        let payload = storage::Payload::new("x");
+        store.put(key, payload, storage::PutCondition::Create).await
+    };
+    put("a").await.expect("create");
+    for key in ["a/b", "a/b/c"] {
+        let refused = put(key).await;
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+    }
+    put("b/c").await.expect("create");
+    let refused = put("b").await;
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+}
+
+/// A server with this tree in its bucket, and a store of it; none where it is not installed.
+fn serve(fill: impl FnOnce(&Path)) -> Option<(S3Server, std::sync::Arc<dyn Store>)> {
+    let server = S3Server::start()?;
+    fill(&server.create_bucket("bucket"));
+    let stores = Stores::new(&StorageConfig {
+        endpoint: Some(server.endpoint()),
+        region: Some("us-east-1".to_string()),
+        access_key: Some(AccessKey {
+            id: server.access_key().to_string(),
+            secret: server.secret_key().to_string(),
+        }),
+        ..StorageConfig::default()
+    });
+    let store = stores.open("s3://bucket").expect("a store");
+    Some((server, store))
+}
+
+/// Folders that fill pages are listed one by one, side by side.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_folders_on_s3_are_listed_in_order() {
+    let mut keys = Vec::new();
+    let fill = |root: &Path| keys = make_tree(root, 12, 1_500);
+    let Some((_server, store)) = serve(fill) else {
+        return;
+    };
+    let started = Instant::now();
+    conformance::lists_exactly(&*store, &keys).await;
+    println!(
+        "18,000 keys listed in {:?}: {:?}",
+        started.elapsed(),
+        store.requests()
+    );
+    // The root, three sources, and two pages a folder.
+    assert_eq!(store.requests().list, 1 + 3 + 24);
+}
+
+/// Small folders are listed many at once: a request each would cost more than the shards do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_folders_on_s3_are_listed_together() {
+    let mut keys = Vec::new();
+    let fill = |root: &Path| keys = make_tree(root, 1_500, 3);
+    let Some((_server, store)) = serve(fill) else {
+        return;
+    };
+    let started = Instant::now();
+    conformance::lists_exactly(&*store, &keys).await;
+    println!(
+        "1,500 folders listed in {:?}: {:?}",
+        started.elapsed(),
+        store.requests()
+    );
+    assert!(store.requests().list < 200, "{:?}", store.requests());
 }

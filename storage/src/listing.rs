@@ -20,7 +20,7 @@ use crate::store::{ListPage, ObjectMeta};
 const FOLDERS_AHEAD: usize = 32;
 
 /// How many further pages may be read ahead, over all folders.
-const PAGES_AHEAD: usize = 256;
+const PAGES_AHEAD: usize = 128;
 
 /// Shards in a page that is handed out, about.
 pub(crate) const PAGE_SHARDS: usize = 1000;
@@ -295,5 +295,118 @@ impl<T: Send + 'static> Task<T> {
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Folders of folders of shards, and how many keys of them are in memory.
+    struct Mock {
+        folders: usize,
+        pages: usize,
+        handed_out: AtomicUsize,
+        requests: AtomicUsize,
+    }
+
+    enum At {
+        Root,
+        Folder(usize, usize),
+    }
+
+    fn shard(key: String) -> ObjectMeta {
+        ObjectMeta {
+            key,
+            size: 1,
+            etag: crate::store::ETag(Arc::from("x")),
+        }
+    }
+
+    #[async_trait]
+    impl Source for Mock {
+        type Cursor = At;
+
+        async fn page(&self, at: At) -> Result<Page<At>> {
+            self.requests.fetch_add(1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            let mut page = Page::default();
+            match at {
+                At::Root => {
+                    let folders = (0..self.folders).map(|folder| At::Folder(folder, 0));
+                    page.items = folders.map(Item::Folder).collect();
+                }
+                At::Folder(folder, number) => {
+                    let key = |index| format!("{folder:05}/{number:03}/{index:04}");
+                    let shards = (0..1000).map(|index| Item::Shard(shard(key(index))));
+                    page.items = shards.collect();
+                    self.handed_out.fetch_add(1000, Ordering::SeqCst);
+                    let more = number + 1 < self.pages;
+                    page.next = more.then_some(At::Folder(folder, number + 1));
+                }
+            }
+            Ok(page)
+        }
+    }
+
+    async fn walk_mock(folders: usize, pages: usize) -> (usize, usize) {
+        let mock = Arc::new(Mock {
+            folders,
+            pages,
+            handed_out: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
+        });
+        let mut stream = walk("mock", Arc::clone(&mock), At::Root);
+        let mut received = 0;
+        let mut most_held = 0;
+        while let Some(page) = stream.next().await {
+            // A slow consumer: whatever reads ahead does so now.
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            received += page.expect("a page").shards.len();
+            most_held = most_held.max(mock.handed_out.load(Ordering::SeqCst) - received);
+        }
+        assert_eq!(received, folders * pages * 1000);
+        assert_eq!(mock.requests.load(Ordering::SeqCst), folders * pages + 1);
+        (received, most_held)
+    }
+
+    #[tokio::test]
+    async fn three_hundred_thousand_keys_are_held_a_few_pages_at_a_time() {
+        for (folders, pages) in [(300, 1), (30, 10), (3, 100), (1, 300)] {
+            let (received, most_held) = walk_mock(folders, pages).await;
+            assert_eq!(received, 300_000);
+            let bound = (PAGES_AHEAD + FOLDERS_AHEAD + 3) * 1000;
+            assert!(most_held <= bound, "{folders} folders: {most_held}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_bound_does_not_grow_with_the_listing() {
+        let (_, most_held) = walk_mock(100, 20).await;
+        assert!(most_held <= (PAGES_AHEAD + FOLDERS_AHEAD + 3) * 1000);
+    }
+
+    struct Unordered;
+
+    #[async_trait]
+    impl Source for Unordered {
+        type Cursor = ();
+
+        async fn page(&self, (): ()) -> Result<Page<()>> {
+            let keys = ["b.parquet", "a.parquet"].map(str::to_string);
+            Ok(Page {
+                items: keys.map(|key| Item::Shard(shard(key))).into(),
+                ..Page::default()
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_lists_out_of_order_is_found_out() {
+        let mut stream = walk("mock", Arc::new(Unordered), ());
+        let error = stream.next().await.expect("an item").expect_err("order");
+        assert!(error.to_string().contains("byte order"), "{error}");
     }
 }

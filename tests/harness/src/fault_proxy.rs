@@ -220,7 +220,7 @@ impl State {
                 rule.skip -= 1;
                 continue;
             }
-            if next_random(&mut self.random) % rule.one_in.max(1) != 0 {
+            if !next_random(&mut self.random).is_multiple_of(rule.one_in.max(1)) {
                 continue;
             }
             if rule.times != u32::MAX {
