@@ -22,7 +22,7 @@ pub mod state;
 mod store;
 mod uri;
 
-pub use error::{Error, Result};
+pub use error::{Cause, Error, Result};
 pub use open::{AccessKey, ChecksumMode, StorageConfig, Stores};
 pub use store::{
     ETag, ListPage, ObjectMeta, Payload, PutCondition, Published, RequestCounts, Store,

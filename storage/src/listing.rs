@@ -20,7 +20,7 @@ use crate::store::{ListPage, ObjectMeta};
 const FOLDERS_AHEAD: usize = 32;
 
 /// How many further pages may be read ahead, over all folders.
-const PAGES_AHEAD: usize = 128;
+const PAGES_AHEAD: usize = 64;
 
 /// Shards in a page that is handed out, about.
 pub(crate) const PAGE_SHARDS: usize = 1000;

@@ -18,6 +18,9 @@ use crate::counting::Counters;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
+/// So many failures in a row are worth telling the user.
+const PATIENT_ATTEMPTS: u32 = 6;
+
 /// What a body adds to the time that an answer may take: a mebibyte a second.
 const SLOWEST_UPLOAD: u64 = 1 << 20;
 
@@ -68,7 +71,6 @@ impl Patience {
         Failure {
             kind,
             words,
-            source: None,
             attempts: self.attempts,
             spent: self.spent,
         }
@@ -126,18 +128,15 @@ impl S3Store {
             patience.attempts += 1;
             Counters::add(sort.counter, 1);
             let started = Instant::now();
-            let (kind, words, source) = match tokio::time::timeout(timeout, request()).await {
+            let (kind, words) = match tokio::time::timeout(timeout, request()).await {
                 Ok(Ok(answer)) => {
                     self.pacer.answered();
                     return Ok((answer, pass));
                 }
-                Ok(Err(error)) => {
-                    let (kind, words) = judge(&error);
-                    (kind, words, Some(error.into()))
-                }
+                Ok(Err(error)) => judge(&error),
                 Err(_) => {
                     let words = format!("no answer within {:.1} s", timeout.as_secs_f64());
-                    (Kind::Transient, words, None)
+                    (Kind::Transient, words)
                 }
             };
             drop(pass);
@@ -145,17 +144,17 @@ impl S3Store {
                 Counters::add(&self.counters.slow_down, 1);
                 self.pacer.slow_down(Instant::now());
             }
-            let failure = |patience: &Patience| Failure {
-                source,
-                ..patience.failure(kind.clone(), words.clone())
-            };
-            if !kind.is_worth_a_retry() {
-                return Err(failure(patience));
+            if !kind.is_worth_a_retry(patience.attempts) {
+                return Err(patience.failure(kind, words));
             }
             let Some(pause) = patience.pause(started.elapsed(), rand::random()) else {
-                return Err(failure(patience));
+                return Err(patience.failure(kind, words));
             };
-            tracing::debug!(uri = %self.uri, ?kind, %words, ?pause, "request failed; trying again");
+            if patience.attempts == PATIENT_ATTEMPTS {
+                tracing::warn!(uri = %self.uri, %words, "requests keep failing; still trying");
+            } else {
+                tracing::debug!(uri = %self.uri, ?kind, %words, ?pause, "request failed; trying again");
+            }
             tokio::time::sleep(pause).await;
         }
     }

@@ -4,9 +4,15 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use aws_sdk_s3::config::http::HttpResponse;
-use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 
-use crate::error::{Cause, Error};
+use crate::error::Error;
+
+/// A laptop without credentials should hear of it soon.
+const CREDENTIAL_ATTEMPTS: u32 = 5;
+
+const CREDENTIALS_ADVICE: &str = "no usable credentials: set AWS_ACCESS_KEY_ID and \
+    AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give the pod a service account with a role";
 
 /// What to do about a failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,13 +31,20 @@ pub(super) enum Kind {
     Transient,
     /// Credentials or permissions, with what to check.
     Refused(&'static str),
+    /// Whoever hands out credentials fails, perhaps for a moment.
+    NoCredentials,
     /// The request can't ever succeed, with the way out if there is a known one.
     Hopeless(&'static str),
 }
 
 impl Kind {
-    pub(super) fn is_worth_a_retry(&self) -> bool {
-        matches!(self, Self::Conflict | Self::SlowDown | Self::Transient)
+    /// Whether to ask again after so many attempts (and within the budget).
+    pub(super) fn is_worth_a_retry(&self, attempts: u32) -> bool {
+        match self {
+            Self::Conflict | Self::SlowDown | Self::Transient => true,
+            Self::NoCredentials => attempts < CREDENTIAL_ATTEMPTS,
+            _ => false,
+        }
     }
 }
 
@@ -39,9 +52,8 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) kind: Kind,
-    /// The last attempt's error in words.
+    /// The last attempt's error and all its sources in words.
     pub(super) words: String,
-    pub(super) source: Option<Cause>,
     pub(super) attempts: u32,
     pub(super) spent: Duration,
 }
@@ -60,7 +72,12 @@ impl Failure {
             Kind::Refused(advice) => Error::Refused {
                 uri,
                 reason: format!("{} ({advice})", self.words),
-                source: self.source,
+                source: None,
+            },
+            Kind::NoCredentials => Error::Refused {
+                uri,
+                reason: format!("{} ({CREDENTIALS_ADVICE})", self.words),
+                source: None,
             },
             Kind::Hopeless(advice) => {
                 let reason = format!("the server says: {}{advice}", self.words);
@@ -71,7 +88,7 @@ impl Failure {
                 reason: self.words,
                 attempts: self.attempts,
                 seconds: self.spent.as_secs_f64(),
-                source: self.source,
+                source: None,
             },
         }
     }
@@ -95,29 +112,48 @@ where
             (judge_answer(status, code), words)
         }
         SdkError::ResponseError(_) | SdkError::TimeoutError(_) => {
-            (Kind::Transient, DisplayErrorContext(error).to_string())
+            (Kind::Transient, one_line(error))
         }
         SdkError::DispatchFailure(dispatch) => {
-            let words = DisplayErrorContext(error).to_string();
+            let words = one_line(error);
             if dispatch.is_user() {
                 return (Kind::Hopeless("; check the endpoint"), words);
             }
             (judge_words(&words, Kind::Transient), words)
         }
         _ => {
-            let words = DisplayErrorContext(error).to_string();
+            let words = one_line(error);
             (judge_words(&words, Kind::Hopeless("")), words)
         }
     }
 }
 
-/// The SDK has no type for "there are no credentials": only its words tell.
+/// The error and its sources in one line, without what a source repeats.
+fn one_line(error: &dyn StdError) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !words.ends_with(&more) {
+            words = format!("{words}: {more}");
+        }
+        source = error.source();
+    }
+    let lines: Vec<&str> = words.lines().map(str::trim).collect();
+    lines.join(" ")
+}
+
+/// The SDK has no types for "there are no credentials" and the like: only its words tell.
 fn judge_words(words: &str, otherwise: Kind) -> Kind {
-    const NO_CREDENTIALS: &str = "no usable credentials: set AWS_ACCESS_KEY_ID and \
-        AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give the pod a service account with a role";
     let lower = words.to_ascii_lowercase();
+    if lower.contains("not a valid uri") {
+        return Kind::Hopeless("; an endpoint begins with http:// or https://");
+    }
+    if lower.contains("while loading credentials") {
+        return Kind::NoCredentials;
+    }
     if lower.contains("credential") || lower.contains("identity resolver") {
-        return Kind::Refused(NO_CREDENTIALS);
+        return Kind::Refused(CREDENTIALS_ADVICE);
     }
     otherwise
 }
@@ -216,6 +252,10 @@ mod tests {
             judge_words(words, Kind::Transient),
             Kind::Refused(_)
         ));
+        let words = "dispatch failure: an error occurred while loading credentials: timeout";
+        let kind = judge_words(words, Kind::Transient);
+        assert_eq!(kind, Kind::NoCredentials);
+        assert!(kind.is_worth_a_retry(1) && !kind.is_worth_a_retry(5));
         let words = "dispatch failure: io error: connection reset by peer";
         assert_eq!(judge_words(words, Kind::Transient), Kind::Transient);
     }
