@@ -73,7 +73,11 @@ async fn make_client(config: &StorageConfig) -> Client {
     if let Some(endpoint) = &config.endpoint {
         builder = builder.endpoint_url(endpoint);
     }
-    builder = builder.force_path_style(config.path_style.unwrap_or_else(|| has_endpoint(config)));
+    // Servers of one's own rarely have a host name for each bucket.
+    let has_endpoint = config.endpoint.is_some()
+        || shared.endpoint_url().is_some()
+        || std::env::var_os("AWS_ENDPOINT_URL_S3").is_some_and(|url| !url.is_empty());
+    builder = builder.force_path_style(config.path_style.unwrap_or(has_endpoint));
     builder = match config.request_checksum {
         None => builder,
         Some(ChecksumMode::WhenSupported) => {
@@ -84,10 +88,4 @@ async fn make_client(config: &StorageConfig) -> Client {
         }
     };
     Client::from_conf(builder.build())
-}
-
-/// Servers of one's own rarely have a host name for each bucket.
-fn has_endpoint(config: &StorageConfig) -> bool {
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    config.endpoint.is_some() || is_set("AWS_ENDPOINT_URL_S3") || is_set("AWS_ENDPOINT_URL")
 }
