@@ -5,35 +5,25 @@
 
 #[path = "state_memory_store.rs"]
 mod memory_store;
+#[path = "state_racers.rs"]
+mod racers;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memory_store::Bucket;
+use racers::{identity_of, race, request, somebody};
 use storage::state::RunId;
 use storage::state::ancestors::open_ancestors;
 use storage::state::clock::SystemClock;
 use storage::state::fence::{Fence, FenceError};
 use storage::state::identity;
-use storage::state::lock::{Holder, Identity};
+use storage::state::lock::Identity;
 use storage::state::writer::{AcquireError, LockRequest, WriterLock};
 use storage::{StorageConfig, Store, Stores};
 
 const SHORT_TTL: Duration = Duration::from_millis(800);
 const DEADLINE: Duration = Duration::from_secs(30);
-
-fn identity_of(holder: Holder) -> Identity {
-    Identity {
-        holder,
-        run: RunId::generate(),
-        digest: "d".to_owned(),
-        epoch: None,
-    }
-}
-
-fn somebody() -> Identity {
-    identity_of(identity::this_process("test"))
-}
 
 /// Somebody whose process others can't see.
 fn somebody_elsewhere() -> Identity {
@@ -45,10 +35,11 @@ fn somebody_elsewhere() -> Identity {
 /// A request for a folder below `root`.
 fn local_request(root: &tempfile::TempDir, folder: &str, identity: Identity) -> LockRequest {
     let stores = Stores::new(&StorageConfig::default());
-    let uri = format!("{}/{folder}", root.path().display());
-    let store = stores.open(&uri).unwrap();
-    let ancestors = open_ancestors(store.uri(), |uri| stores.open(uri)).unwrap();
-    LockRequest::new(store, ancestors, identity)
+    request(
+        &stores,
+        &format!("{}/{folder}", root.path().display()),
+        identity,
+    )
 }
 
 fn memory_request(bucket: &Arc<Bucket>, prefix: &str, identity: Identity) -> LockRequest {
@@ -56,22 +47,6 @@ fn memory_request(bucket: &Arc<Bucket>, prefix: &str, identity: Identity) -> Loc
     let root = "s3://memory/".len();
     let ancestors = open_ancestors::<()>(store.uri(), |uri| Ok(bucket.open(&uri[root..]))).unwrap();
     LockRequest::new(store, ancestors, identity)
-}
-
-/// Holders that live on, and the messages of those who were refused.
-async fn race(requests: Vec<LockRequest>) -> (Vec<WriterLock>, Vec<AcquireError>) {
-    let tasks: Vec<_> = requests
-        .into_iter()
-        .map(|request| tokio::spawn(WriterLock::acquire(request)))
-        .collect();
-    let (mut winners, mut losers) = (Vec::new(), Vec::new());
-    for task in tasks {
-        match task.await.unwrap() {
-            Ok(lock) => winners.push(lock),
-            Err(error) => losers.push(error),
-        }
-    }
-    (winners, losers)
 }
 
 #[tokio::test(flavor = "multi_thread")]
