@@ -151,7 +151,7 @@ pub fn filters_need_the_image() -> Rule {
 /// Joined columns have a declared type.
 pub fn joined_columns_are_declared() -> Rule {
     rule(
-        "self.pipeline.all(s, !has(s.joinFromParquet) || s.joinFromParquet.columns.all(n, has(self.columns) && self.columns.exists(c, c.name == n)))",
+        "[has(self.columns) ? self.columns.map(c, c.name) : []].all(names, self.pipeline.all(s, !has(s.joinFromParquet) || s.joinFromParquet.columns.all(n, n in names)))",
         "joinFromParquet brings a column that spec.columns does not declare; add it there with its type",
     )
 }

@@ -183,7 +183,7 @@ fn struct_types(generator: &mut SchemaGenerator) -> Schema {
     let mut fields = json_schema!({
         "type": "array",
         "minItems": 1,
-        "maxItems": 64,
+        "maxItems": 40,
         "items": generator.subschema_for::<StructField>(),
     });
     let rule = rules::field_names_are_unique();

@@ -12,7 +12,7 @@ use crate::rules;
 pub struct ExtractScaffold {
     /// Columns of main that are left out, besides the image column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(min = 1, max = 128)))]
+    #[schemars(length(max = 48), inner(length(min = 1, max = 128)))]
     #[x_kube(validation = rules::names_are_unique())]
     pub drop: Vec<String>,
 }

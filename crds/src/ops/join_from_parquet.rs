@@ -19,7 +19,7 @@ pub struct JoinFromParquet {
     pub source: String,
     /// Columns of the index to bring. Each is declared in `spec.columns`, where its type
     /// is.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 128)))]
+    #[schemars(length(min = 1, max = 48), inner(length(min = 1, max = 128)))]
     #[x_kube(validation = rules::names_are_unique())]
     pub columns: Vec<String>,
     /// Which rows get the index's value: `OverwriteAll` gives it to every row, and an

@@ -18,7 +18,7 @@ pub struct MergeFromSidecar {
     pub source_prefix: String,
     /// Columns to bring. Absent: every column but the key column.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 128)))]
+    #[schemars(length(min = 1, max = 48), inner(length(min = 1, max = 128)))]
     #[x_kube(validation = rules::names_are_unique())]
     pub columns: Option<Vec<String>>,
     /// What happens to columns that exist on both sides: `FillMissing` keeps what is

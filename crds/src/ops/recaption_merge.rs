@@ -17,7 +17,7 @@ pub struct RecaptionMerge {
     #[x_kube(validation = rules::is_a_prefix())]
     pub source: String,
     /// Text columns to bring.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 128)))]
+    #[schemars(length(min = 1, max = 48), inner(length(min = 1, max = 128)))]
     #[x_kube(validation = rules::names_are_unique())]
     pub columns: Vec<String>,
     /// Which rows get the new text: `IfNull` only those without one, `Always` every row
