@@ -1,0 +1,246 @@
+//! How much of an output is filled: match rates per source and path prefix, values per column.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use serde::Serialize;
+use storage::ObjectMeta;
+use storage::state::report::{ColumnCounts, Failure, SourceCounts};
+use tokio::sync::Semaphore;
+
+use crate::arrow_types::{count_values, is_missing};
+use crate::error::{Error, Result, ShardError};
+use crate::evaluate::decode;
+use crate::job::Job;
+use crate::keys;
+use crate::parquet_file::ParquetFile;
+use crate::run::batch::guarded;
+
+/// Shards read at once.
+const IN_FLIGHT: usize = 16;
+/// Depths of path prefixes that are counted side by side; the deepest that is still readable
+/// is shown.
+const DEPTHS: usize = 6;
+/// A depth with more prefixes than this is given up.
+const MOST_PREFIXES: usize = 4096;
+/// A table with more lines than this is not readable.
+const READABLE: usize = 40;
+
+/// How it is done.
+#[derive(Debug, Clone, Copy)]
+pub struct AuditOptions {
+    /// Threads.
+    pub threads: usize,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct AuditReport {
+    /// Version of this format.
+    pub version: u32,
+    /// Output prefix.
+    pub output: String,
+    /// Sidecar shards read.
+    pub shards: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Rows for which any of the sidecar's own columns has a value.
+    pub matched: u64,
+    /// Rows without a key.
+    pub null_keys: u64,
+    /// Per source; the name of rows without one is empty.
+    pub sources: BTreeMap<String, SourceCounts>,
+    /// Per path prefix of the key.
+    pub prefixes: BTreeMap<String, SourceCounts>,
+    /// Prefixes of which no row matched.
+    pub unmatched_prefixes: Vec<String>,
+    /// Per column of the sidecar's own.
+    pub columns: BTreeMap<String, ColumnCounts>,
+    /// Shards that could not be read.
+    pub failures: Vec<Failure>,
+}
+
+#[derive(Default)]
+struct Part {
+    rows: u64,
+    matched: u64,
+    null_keys: u64,
+    sources: BTreeMap<String, SourceCounts>,
+    prefixes: Vec<HashMap<String, SourceCounts>>,
+    columns: BTreeMap<String, ColumnCounts>,
+}
+
+/// Reads the keys and own columns of every sidecar shard.
+pub async fn audit(job: Arc<Job>, options: AuditOptions) -> Result<AuditReport> {
+    let mut report = AuditReport { version: 1, output: job.output_prefix.uri.clone(), ..AuditReport::default() };
+    let cpu = Arc::new(Semaphore::new(options.threads));
+    let mut depths: Vec<Option<HashMap<String, SourceCounts>>> = vec![Some(HashMap::new()); DEPTHS];
+    let mut pages = job.output.list_shards();
+    while let Some(page) = pages.next().await {
+        let shards = futures::stream::iter(page?.shards).map(|meta| {
+            let (job, cpu) = (job.clone(), cpu.clone());
+            async move {
+                let path = meta.key.clone();
+                (path, read(&job, meta, cpu).await)
+            }
+        });
+        let mut parts = shards.buffered(IN_FLIGHT);
+        while let Some((path, part)) = parts.next().await {
+            match part {
+                Ok(part) => merge(&mut report, &mut depths, part),
+                Err(ShardError::Storage(error)) if error.is_refused() => return Err(Error::Storage(error)),
+                Err(error) => report.failures.push(Failure { path, reason: error.to_string() }),
+            }
+        }
+    }
+    let readable = depths.into_iter().flatten().filter(|prefixes| prefixes.len() <= READABLE).max_by_key(HashMap::len);
+    report.prefixes = readable.unwrap_or_default().into_iter().collect();
+    report.unmatched_prefixes = report.prefixes.iter().filter(|(_, counts)| counts.matched == 0).map(|(prefix, _)| prefix.clone()).collect();
+    Ok(report)
+}
+
+fn merge(report: &mut AuditReport, depths: &mut [Option<HashMap<String, SourceCounts>>], part: Part) {
+    report.shards += 1;
+    report.rows += part.rows;
+    report.matched += part.matched;
+    report.null_keys += part.null_keys;
+    for (name, counts) in part.sources {
+        add(report.sources.entry(name).or_default(), counts);
+    }
+    for (name, counts) in part.columns {
+        let column = report.columns.entry(name).or_default();
+        column.populated += counts.populated;
+        column.null += counts.null;
+        column.error += counts.error;
+    }
+    for (depth, prefixes) in depths.iter_mut().zip(part.prefixes) {
+        let Some(all) = depth else { continue };
+        for (prefix, counts) in prefixes {
+            add(all.entry(prefix).or_default(), counts);
+        }
+        if all.len() > MOST_PREFIXES {
+            *depth = None;
+        }
+    }
+}
+
+fn add(into: &mut SourceCounts, counts: SourceCounts) {
+    into.rows += counts.rows;
+    into.matched += counts.matched;
+}
+
+async fn read(job: &Arc<Job>, meta: ObjectMeta, cpu: Arc<Semaphore>) -> Result<Part, ShardError> {
+    let mut file = ParquetFile::open(&*job.output, meta, &job.hints[0]).await?;
+    let (key_leaf, _) = keys::kind_of(&file, &job.key)?;
+    let mut leaves = vec![key_leaf];
+    for field in &job.declared {
+        if let Some(root) = file.root(field.name()) {
+            leaves.extend(file.leaves_of(root));
+        }
+    }
+    file.fetch(&*job.output, &leaves, &job.hints[0]).await?;
+    let Ok(_permit) = cpu.acquire_owned().await else { return Err(ShardError::Stopped) };
+    let (job, uri) = (job.clone(), file.uri.clone());
+    let task = tokio::task::spawn_blocking(move || guarded(&uri, || count(&job, &file)));
+    task.await.unwrap_or(Err(ShardError::Stopped))
+}
+
+fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
+    let keys = keys::read(file, &job.key)?;
+    let rows = keys.len();
+    let mut part = Part { rows: rows as u64, null_keys: keys.null_count() as u64, prefixes: vec![HashMap::new(); DEPTHS], ..Part::default() };
+    let mut matched = vec![false; rows];
+    for field in &job.declared {
+        let Some(root) = file.root(field.name()) else { continue };
+        let counts = part.columns.entry(field.name().clone()).or_default();
+        let mut start = 0;
+        for array in decode(file, root)? {
+            let (populated, errors) = count_values(&array);
+            counts.populated += populated;
+            counts.null += array.len() as u64 - populated;
+            counts.error += errors;
+            for row in 0..array.len() {
+                if !matched[start + row] {
+                    matched[start + row] = !is_missing(&array, row);
+                }
+            }
+            start += array.len();
+        }
+    }
+    for (row, &is_matched) in matched.iter().enumerate() {
+        let counts = SourceCounts { rows: 1, matched: u64::from(is_matched) };
+        part.matched += counts.matched;
+        let Some(key) = keys.get(row) else { continue };
+        if !job.sources.is_empty() {
+            let source = job.sources.infer(key).map(|group| job.sources.names()[usize::from(group)].clone());
+            add(part.sources.entry(source.unwrap_or_default()).or_default(), counts);
+        }
+        let key = String::from_utf8_lossy(key);
+        for (depth, prefixes) in part.prefixes.iter_mut().enumerate() {
+            add(prefixes.entry(path_prefix(&key, depth + 1).to_owned()).or_default(), counts);
+        }
+    }
+    Ok(part)
+}
+
+/// The first `depth` folders of a path, a URI's scheme and host counting as one. A path with
+/// fewer folders gives all that it has.
+fn path_prefix(path: &str, depth: usize) -> &str {
+    let body = path.find("://").map_or(0, |at| at + 3);
+    let mut end = 0;
+    for (folder, (at, _)) in path[body..].match_indices('/').enumerate() {
+        if folder == depth {
+            break;
+        }
+        end = body + at + 1;
+    }
+    &path[..end]
+}
+
+impl fmt::Display for AuditReport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |counts: &SourceCounts| 100.0 * counts.matched as f64 / counts.rows.max(1) as f64;
+        writeln!(formatter, "output  {}", self.output)?;
+        let all = SourceCounts { rows: self.rows, matched: self.matched };
+        writeln!(formatter, "rows    {} in {} shards, {} matched ({:.1} %), {} without a key", self.rows, self.shards, self.matched, percent(&all), self.null_keys)?;
+        for (title, table) in [("source", &self.sources), ("path prefix", &self.prefixes)] {
+            if table.is_empty() {
+                continue;
+            }
+            writeln!(formatter, "\n{title:<44} {:>12} {:>12} {:>8}", "rows", "matched", "match")?;
+            for (name, counts) in table {
+                let name = if name.is_empty() { "(none)" } else { name };
+                let mark = if counts.matched == 0 { "  <- matches nothing" } else { "" };
+                writeln!(formatter, "{name:<44} {:>12} {:>12} {:>6.1} %{mark}", counts.rows, counts.matched, percent(counts))?;
+            }
+        }
+        if !self.columns.is_empty() {
+            writeln!(formatter, "\n{:<44} {:>12} {:>12} {:>8}", "column", "populated", "null", "error")?;
+            for (name, counts) in &self.columns {
+                writeln!(formatter, "{name:<44} {:>12} {:>12} {:>8}", counts.populated, counts.null, counts.error)?;
+            }
+        }
+        if !self.unmatched_prefixes.is_empty() {
+            writeln!(formatter, "\nNo row matches under {}.\nIf that is a source of its own, add a marker for it to dataset.sources and its file to the index.", self.unmatched_prefixes.join(", "))?;
+        }
+        for failure in &self.failures {
+            writeln!(formatter, "unreadable: {}: {}", failure.path, failure.reason)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_whole_folders() {
+        let table = [("s3://bucket/a/b/c.jpg", 1, "s3://bucket/"), ("s3://bucket/a/b/c.jpg", 2, "s3://bucket/a/"), ("s3://bucket/a/b/c.jpg", 9, "s3://bucket/a/b/"), ("a/b.jpg", 1, "a/"), ("b.jpg", 3, ""), ("/x/y", 1, "/")];
+        for (path, depth, expected) in table {
+            assert_eq!(path_prefix(path, depth), expected, "{path} at {depth}");
+        }
+    }
+}

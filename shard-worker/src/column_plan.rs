@@ -1,0 +1,200 @@
+//! What a sidecar shard consists of, decided from footers alone, before any row is read.
+
+use std::collections::BTreeSet;
+
+use arrow::datatypes::{DataType as Arrow, FieldRef};
+use parquet::arrow::parquet_to_arrow_schema;
+
+use crate::arrow_types::{check_adaptable, same_values, spell};
+use crate::error::ShardError;
+use crate::parquet_file::ParquetFile;
+
+/// Where the values of a column come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A top-level column of one of the shard's files, unchanged.
+    File {
+        /// 0 is main, sibling `n` is `n + 1`.
+        file: usize,
+        /// Position among its top-level columns.
+        root: usize,
+    },
+    /// No values.
+    Empty,
+    /// What a lookup found for the row's key.
+    Lookup {
+        /// Number of the lookup in the pipeline.
+        lookup: usize,
+        /// Position among its columns.
+        column: usize,
+    },
+    /// Row by row, the first that has a value.
+    FirstPresent {
+        /// Candidates, best first.
+        candidates: Vec<Value>,
+        /// Whether a text of white space counts as no value.
+        blank_is_missing: bool,
+    },
+}
+
+/// A column of the sidecar.
+#[derive(Debug, Clone)]
+pub struct PlannedColumn {
+    /// Its name.
+    pub name: String,
+    /// Its declared type; `None` keeps the type that it has in its file.
+    pub declared: Option<FieldRef>,
+    /// Its values.
+    pub value: Value,
+}
+
+/// Two files that must agree on a key, row by row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alignment {
+    /// Number of the sibling's file.
+    pub file: usize,
+    /// Key column in main.
+    pub target_key: String,
+    /// Key column in the sibling.
+    pub source_key: String,
+}
+
+/// The files of one shard: main, and for each merge its sibling, where there is one.
+#[derive(Debug, Clone)]
+pub struct ShardFiles {
+    /// The main shard.
+    pub main: ParquetFile,
+    /// Siblings, by number.
+    pub siblings: Vec<Option<ParquetFile>>,
+}
+
+impl ShardFiles {
+    /// File by number: 0 is main.
+    pub fn get(&self, file: usize) -> Option<&ParquetFile> {
+        match file {
+            0 => Some(&self.main),
+            sibling => self.siblings.get(sibling - 1).and_then(Option::as_ref),
+        }
+    }
+}
+
+/// The columns of a sidecar shard, as ops build them up.
+#[derive(Debug, Clone, Default)]
+pub struct ColumnPlan {
+    /// In the order of the file.
+    pub columns: Vec<PlannedColumn>,
+    /// Checks to make before any value is copied.
+    pub alignments: Vec<Alignment>,
+    protected: BTreeSet<String>,
+    declared: Vec<FieldRef>,
+}
+
+impl ColumnPlan {
+    /// Main's columns but the image column.
+    pub fn start(main: &ParquetFile, key: &str, image: Option<&str>, declared: &[FieldRef]) -> Result<Self, ShardError> {
+        main.check_names()?;
+        if main.root(key).is_none() {
+            let names: Vec<&str> = main.roots().iter().map(|field| field.name()).collect();
+            return Err(ShardError::schema(&main.uri, format!("no key column {key:?}; its columns are {}", names.join(", "))));
+        }
+        let mut plan = Self { declared: declared.to_vec(), ..Self::default() };
+        plan.protected.insert(key.to_owned());
+        plan.protected.extend(image.map(str::to_owned));
+        for (root, field) in main.roots().iter().enumerate() {
+            if Some(field.name()) != image {
+                plan.set(field.name(), Value::File { file: 0, root });
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Position of a column.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// Values of a column so far.
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.position(name).map(|position| &self.columns[position].value)
+    }
+
+    /// Sets a column in place, or appends it. Key and image columns stay main's.
+    pub fn set(&mut self, name: &str, value: Value) {
+        if let Some(position) = self.position(name) {
+            if !self.protected.contains(name) {
+                self.columns[position].value = value;
+            }
+            return;
+        }
+        let declared = self.declared.iter().find(|field| field.name() == name).cloned();
+        self.columns.push(PlannedColumn { name: name.to_owned(), declared, value });
+    }
+
+    /// Whether a column always keeps main's values.
+    pub fn is_protected(&self, name: &str) -> bool {
+        self.protected.contains(name)
+    }
+
+    /// Takes a column out.
+    pub fn remove(&mut self, name: &str) {
+        if !self.protected.contains(name) {
+            self.columns.retain(|column| column.name != name);
+        }
+    }
+
+    /// Declared columns that nothing has produced are there all the same, without values: every
+    /// shard of a job has the same columns.
+    pub fn finish(mut self, files: &ShardFiles) -> Result<Self, ShardError> {
+        for field in self.declared.clone() {
+            if self.position(field.name()).is_none() {
+                self.set(field.name(), Value::Empty);
+            }
+        }
+        for column in &self.columns {
+            let Some(declared) = &column.declared else { continue };
+            self.check(&column.value, declared, files)?;
+        }
+        let mut folded: Vec<(String, &str)> = self.columns.iter().map(|column| (column.name.to_lowercase(), column.name.as_str())).collect();
+        folded.sort();
+        if let Some(pair) = folded.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            tracing::warn!(shard = %files.main.meta.key, "columns {:?} and {:?} differ in case only; engines that ignore case cannot read both", pair[0].1, pair[1].1);
+        }
+        Ok(self)
+    }
+
+    fn check(&self, value: &Value, declared: &FieldRef, files: &ShardFiles) -> Result<(), ShardError> {
+        match value {
+            Value::File { file, root } => {
+                let Some(file) = files.get(*file) else { return Ok(()) };
+                let natural = natural_type(file, *root)?;
+                check_adaptable(&natural, declared.data_type())
+                    .map_err(|reason| ShardError::schema(&file.uri, format!("column {:?} {reason}; declare the type it has, or drop it with extractScaffold", declared.name())))
+            }
+            Value::FirstPresent { candidates, .. } => candidates.iter().try_for_each(|candidate| self.check(candidate, declared, files)),
+            Value::Empty | Value::Lookup { .. } => Ok(()),
+        }
+    }
+}
+
+/// The Arrow type of a top-level column, from the physical schema alone: an embedded Arrow
+/// schema may contradict it.
+pub fn natural_type(file: &ParquetFile, root: usize) -> Result<Arrow, ShardError> {
+    let schema = parquet_to_arrow_schema(file.metadata.file_metadata().schema_descr(), None).map_err(|error| ShardError::malformed(&file.uri, error))?;
+    let field = schema.fields().get(root).ok_or_else(|| ShardError::malformed(&file.uri, "the schema has columns that no reader knows"))?;
+    Ok(field.data_type().clone())
+}
+
+/// Whether a column can pass as it is: nothing is declared, or what is declared is what it is.
+pub fn passes_unchanged(file: &ParquetFile, root: usize, declared: Option<&FieldRef>) -> Result<bool, ShardError> {
+    match declared {
+        None => Ok(true),
+        Some(field) => {
+            let natural = natural_type(file, root)?;
+            let passes = same_values(&natural, field.data_type());
+            if !passes {
+                tracing::debug!(file = %file.uri, column = %field.name(), "decoded: {} is not {}", spell(&natural), spell(field.data_type()));
+            }
+            Ok(passes)
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What can go wrong: with a shard (the others go on) or with the run (it ends).
+
+/// A shard that could not be done. The run goes on; the report lists it with this reason.
+#[derive(Debug, thiserror::Error)]
+pub enum ShardError {
+    /// The store could not read or write an object of the shard.
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    /// A file is not readable Parquet, or contradicts itself.
+    #[error("{uri}: {reason}")]
+    Malformed {
+        /// The file.
+        uri: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file lacks a column, or has it with a type that cannot be used.
+    #[error("{uri}: {reason}")]
+    Schema {
+        /// The file.
+        uri: String,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// A row-aligned file does not line up with the main shard.
+    #[error("{uri}: not aligned with the main shard: {reason}")]
+    Misaligned {
+        /// The file.
+        uri: String,
+        /// Row and values that differ.
+        reason: String,
+    },
+    /// The output prefix holds something else under this shard's name.
+    #[error("{uri}: {reason}")]
+    Conflict {
+        /// The object.
+        uri: String,
+        /// What it is, and the way out.
+        reason: String,
+    },
+    /// A library panicked on this shard's bytes.
+    #[error("panic while working on {uri}: {message}")]
+    Panic {
+        /// The shard.
+        uri: String,
+        /// The panic's message.
+        message: String,
+    },
+    /// The writer lock was lost: nothing more may be published.
+    #[error("{0}")]
+    LockLost(String),
+    /// The run was asked to stop before this shard was done.
+    #[error("stopped before it was done")]
+    Stopped,
+}
+
+impl ShardError {
+    /// A [`ShardError::Malformed`] from any error.
+    pub fn malformed(uri: &str, error: impl std::fmt::Display) -> Self {
+        Self::Malformed { uri: uri.to_owned(), reason: error.to_string() }
+    }
+
+    /// A [`ShardError::Schema`].
+    pub fn schema(uri: &str, reason: impl Into<String>) -> Self {
+        Self::Schema { uri: uri.to_owned(), reason: reason.into() }
+    }
+
+    /// Whether another try on the same bytes would fail in the same way.
+    pub fn is_deterministic(&self) -> bool {
+        !matches!(self, Self::Storage(_) | Self::LockLost(_) | Self::Stopped)
+    }
+}
+
+/// An error that ends the run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The manifest, or the command line, asks for something that cannot be done.
+    #[error("{0}")]
+    Usage(String),
+    /// The manifest is not valid.
+    #[error(transparent)]
+    Manifest(#[from] crds::manifest::ManifestError),
+    /// The store refused or failed.
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    /// The store refused an object of a shard: it would refuse the others as well.
+    #[error("{0}")]
+    Refused(String),
+    /// A side input cannot be used.
+    #[error("{uri}: {reason}")]
+    SideInput {
+        /// The file or prefix.
+        uri: String,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// Another writer holds the prefix, or the lock was lost.
+    #[error("{0}")]
+    Lock(String),
+}
+
+impl Error {
+    /// A [`Error::SideInput`] from any error.
+    pub fn side_input(uri: &str, error: impl std::fmt::Display) -> Self {
+        Self::SideInput { uri: uri.to_owned(), reason: error.to_string() }
+    }
+}
+
+/// Result of work that concerns the whole run.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,202 @@
+//! A manifest made ready to run: stores open, side inputs checked, output prefix decided.
+
+use std::sync::Arc;
+
+use arrow::datatypes::FieldRef;
+use crds::{ChecksumMode, SidecarJob, SidecarJobSpec};
+use storage::{StorageConfig, Store, Stores};
+use time::OffsetDateTime;
+use tokio::runtime::Handle;
+
+use crate::arrow_types::arrow_field;
+use crate::error::{Error, Result};
+use crate::lookup::Lookup;
+use crate::ops::{self, Op, OpContext, Sibling};
+use crate::parquet_file::TailHint;
+use crate::sources::Sources;
+
+/// Where the output prefix came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputOrigin {
+    /// `--output-prefix`.
+    CommandLine,
+    /// `spec.output.prefix`.
+    Manifest,
+    /// Nobody named one: a new folder beside the sidecar prefix, or beside main.
+    Timestamped,
+}
+
+/// The effective output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputPrefix {
+    /// URI, ends in `/`.
+    pub uri: String,
+    /// Who named it.
+    pub origin: OutputOrigin,
+}
+
+/// A job that can run.
+#[derive(Debug)]
+pub struct Job {
+    /// Its name.
+    pub name: String,
+    /// Its spec.
+    pub spec: SidecarJobSpec,
+    /// Digest of what decides the bytes of a shard.
+    pub digest: String,
+    /// Effective output.
+    pub output_prefix: OutputPrefix,
+    /// All stores.
+    pub stores: Arc<Stores>,
+    /// Main shards.
+    pub main: Arc<dyn Store>,
+    /// Sidecar shards.
+    pub output: Arc<dyn Store>,
+    /// Key column of main.
+    pub key: String,
+    /// Image column of main.
+    pub image: Option<String>,
+    /// Declared columns.
+    pub declared: Vec<FieldRef>,
+    /// Source inference.
+    pub sources: Sources,
+    /// The pipeline.
+    pub ops: Vec<Box<dyn Op>>,
+    /// Its lookups, in order.
+    pub lookups: Vec<Box<dyn Lookup>>,
+    /// Its siblings, in order.
+    pub siblings: Vec<Sibling>,
+    /// How much of a file's end to read: main's, then each sibling's.
+    pub hints: Vec<TailHint>,
+}
+
+/// Decides the output prefix: the command line wins over the manifest; with neither, nothing
+/// that exists is written to.
+pub fn output_prefix(spec: &SidecarJobSpec, named: Option<&str>, now: OffsetDateTime) -> OutputPrefix {
+    let normalized = |uri: &str| crds::prefix::normalize(uri);
+    if let Some(uri) = named {
+        return OutputPrefix { uri: normalized(uri), origin: OutputOrigin::CommandLine };
+    }
+    if let Some(uri) = &spec.output.prefix {
+        return OutputPrefix { uri: normalized(uri), origin: OutputOrigin::Manifest };
+    }
+    let beside = spec.dataset.sidecar_prefix.as_ref().unwrap_or(&spec.dataset.main_prefix);
+    let base = normalized(beside);
+    let stamp = format!(
+        "{:04}{:02}{:02}_{:02}{:02}{:02}",
+        now.year(),
+        u8::from(now.month()),
+        now.day(),
+        now.hour(),
+        now.minute(),
+        now.second()
+    );
+    OutputPrefix { uri: format!("{}_run_{stamp}/", base.trim_end_matches('/')), origin: OutputOrigin::Timestamped }
+}
+
+/// An output inside an input, or the reverse, would feed the job its own files.
+pub fn check_apart(spec: &SidecarJobSpec, output: &str) -> Result<()> {
+    let mut inputs = vec![("dataset.mainPrefix", spec.dataset.main_prefix.as_str())];
+    for step in &spec.pipeline {
+        if let Some(join) = &step.join_from_parquet {
+            inputs.push(("joinFromParquet.source", &join.source));
+        }
+        if let Some(merge) = &step.merge_from_sidecar {
+            inputs.push(("mergeFromSidecar.sourcePrefix", &merge.source_prefix));
+        }
+        if let Some(recaption) = &step.recaption_merge {
+            inputs.push(("recaptionMerge.source", &recaption.source));
+        }
+    }
+    for (field, input) in inputs {
+        if crds::prefix::overlaps(output, input) {
+            return Err(Error::Usage(format!("the output {output} and {field} {input} lie inside one another; choose another output prefix")));
+        }
+    }
+    Ok(())
+}
+
+/// How the manifest says that storage is reached.
+pub fn storage_config(spec: &SidecarJobSpec) -> StorageConfig {
+    let mut config = StorageConfig::default();
+    if let Some(access) = &spec.storage {
+        config.endpoint.clone_from(&access.endpoint);
+        config.region.clone_from(&access.region);
+        config.path_style = access.path_style;
+        config.request_checksum = access.request_checksums.map(|mode| match mode {
+            ChecksumMode::WhenSupported => storage::ChecksumMode::WhenSupported,
+            ChecksumMode::WhenRequired => storage::ChecksumMode::WhenRequired,
+        });
+    }
+    config
+}
+
+impl Job {
+    /// Opens everything that a run needs besides the shards.
+    pub async fn open(manifest: SidecarJob, named_output: Option<&str>) -> Result<Self> {
+        let name = manifest.metadata.name.clone().unwrap_or_else(|| "unnamed".to_owned());
+        let spec = manifest.spec;
+        let output_prefix = output_prefix(&spec, named_output, OffsetDateTime::now_utc());
+        check_apart(&spec, &output_prefix.uri)?;
+        let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
+        let digest = crds::digest::pipeline_digest(&spec).map_err(|error| usage(&error))?;
+        let columns = spec.resolved_columns().map_err(|error| usage(&error))?;
+        let declared: Vec<FieldRef> = columns.iter().map(|column| arrow_field(&column.name, &column.data_type)).collect();
+        let sources = match &spec.dataset.sources {
+            Some(sources) => Sources::new(sources.markers.iter().map(|marker| (marker.contains.as_str(), marker.source.as_str())), sources.default.as_deref()),
+            None => Sources::default(),
+        };
+        let stores = Arc::new(Stores::new(&storage_config(&spec)));
+        let main = stores.open(&spec.dataset.main_prefix)?;
+        let output = stores.open(&output_prefix.uri)?;
+        let mut job = Self {
+            name,
+            digest,
+            output_prefix,
+            main,
+            output,
+            key: spec.dataset.key_column.clone(),
+            image: spec.dataset.image_column.clone(),
+            declared,
+            sources,
+            ops: Vec::new(),
+            lookups: Vec::new(),
+            siblings: Vec::new(),
+            hints: vec![TailHint::default()],
+            stores,
+            spec,
+        };
+        job.open_ops().await?;
+        Ok(job)
+    }
+
+    async fn open_ops(&mut self) -> Result<()> {
+        for (step, definition) in self.spec.pipeline.iter().enumerate() {
+            let context = OpContext {
+                stores: &self.stores,
+                dataset: &self.spec.dataset,
+                declared: &self.declared,
+                sources: &self.sources,
+                runtime: Handle::current(),
+                next_lookup: self.lookups.len(),
+                next_sibling: self.siblings.len(),
+            };
+            let opened = ops::open(definition, &context).await.map_err(|error| match error {
+                Error::Usage(reason) => Error::Usage(format!("spec.pipeline[{step}]: {reason}")),
+                other => other,
+            })?;
+            self.ops.push(opened.op);
+            self.lookups.extend(opened.lookup);
+            if let Some(sibling) = opened.sibling {
+                self.siblings.push(sibling);
+                self.hints.push(TailHint::default());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a run has a pass over a side input, which a chunk of many shards shares.
+    pub fn has_lookups(&self) -> bool {
+        !self.lookups.is_empty()
+    }
+}

@@ -1,0 +1,223 @@
+//! Key columns as bytes.
+
+use std::sync::Arc;
+
+use parquet::basic::{LogicalType, Type as PhysicalType};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type};
+use parquet::file::reader::ChunkReader;
+
+use crate::error::ShardError;
+use crate::leaf::LeafReader;
+use crate::parquet_file::ParquetFile;
+
+/// Keys are compared as bytes; texts, blobs and integers are never equal to one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind {
+    /// Strings and binary, as stored.
+    Bytes,
+    /// Signed or unsigned integers, as eight little-endian bytes.
+    Integer,
+}
+
+impl KeyKind {
+    /// What the kind is called in messages.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Bytes => "string or binary",
+            Self::Integer => "integer",
+        }
+    }
+}
+
+/// A key column of one file: bytes end to end, and where each row's key ends.
+#[derive(Debug, Clone)]
+pub struct KeyColumn {
+    /// What the bytes stand for.
+    pub kind: KeyKind,
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    nulls: Vec<u32>,
+}
+
+impl KeyColumn {
+    /// An empty column.
+    pub fn new(kind: KeyKind) -> Self {
+        Self { kind, bytes: Vec::new(), ends: Vec::new(), nulls: Vec::new() }
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The key of a row; `None` is a null key, which never equals any other.
+    #[inline]
+    pub fn get(&self, row: usize) -> Option<&[u8]> {
+        let end = self.ends[row] as usize;
+        let start = if row == 0 { 0 } else { self.ends[row - 1] as usize };
+        if start == end && self.nulls.binary_search(&(row as u32)).is_ok() {
+            return None;
+        }
+        Some(&self.bytes[start..end])
+    }
+
+    /// Rows without a key.
+    pub fn null_count(&self) -> usize {
+        self.nulls.len()
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + 4 * (self.ends.capacity() + self.nulls.capacity())
+    }
+
+    /// Appends a row. A column of over 4 GiB of keys is refused.
+    pub fn push(&mut self, key: Option<&[u8]>) -> Result<(), &'static str> {
+        match key {
+            Some(key) => self.bytes.extend_from_slice(key),
+            None => self.nulls.push(self.ends.len() as u32),
+        }
+        let end = u32::try_from(self.bytes.len()).map_err(|_| "one shard holds over 4 GiB of keys")?;
+        self.ends.push(end);
+        Ok(())
+    }
+
+    /// First row at which the two differ, null against null being a difference.
+    pub fn first_difference(&self, other: &Self) -> Option<usize> {
+        if self.nulls.is_empty() && other.nulls.is_empty() && self.ends == other.ends && self.bytes == other.bytes {
+            return None;
+        }
+        let rows = self.len().min(other.len());
+        let differs = |&row: &usize| match (self.get(row), other.get(row)) {
+            (Some(left), Some(right)) => left != right,
+            _ => true,
+        };
+        (0..rows).find(differs).or((self.len() != other.len()).then_some(rows))
+    }
+}
+
+/// Shows a key in a message.
+pub fn show(key: Option<&[u8]>, kind: KeyKind) -> String {
+    match (key, kind) {
+        (None, _) => "null".to_owned(),
+        (Some(key), KeyKind::Bytes) => format!("{:?}", String::from_utf8_lossy(key)),
+        (Some(key), KeyKind::Integer) => match <[u8; 8]>::try_from(key) {
+            Ok(bytes) => i64::from_le_bytes(bytes).to_string(),
+            Err(_) => format!("{key:?}"),
+        },
+    }
+}
+
+/// Which kind of key a leaf holds, or why it cannot be a key.
+pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), ShardError> {
+    let Some(root) = file.root(name) else {
+        let names: Vec<&str> = file.roots().iter().map(|field| field.name()).collect();
+        return Err(ShardError::schema(&file.uri, format!("no key column {name:?}; its columns are {}", names.join(", "))));
+    };
+    if !file.roots()[root].is_primitive() {
+        return Err(ShardError::schema(&file.uri, format!("key column {name:?} is nested; expected strings, binary or integers")));
+    }
+    let leaf = file.leaves_of(root)[0];
+    let descriptor = file.metadata.file_metadata().schema_descr().column(leaf);
+    if descriptor.max_rep_level() > 0 {
+        return Err(ShardError::schema(&file.uri, format!("key column {name:?} is a list; expected strings, binary or integers")));
+    }
+    let logical = descriptor.logical_type_ref();
+    let kind = match descriptor.physical_type() {
+        PhysicalType::BYTE_ARRAY | PhysicalType::FIXED_LEN_BYTE_ARRAY if !matches!(logical, Some(LogicalType::Decimal(_) | LogicalType::Float16)) => KeyKind::Bytes,
+        PhysicalType::INT32 | PhysicalType::INT64 if matches!(logical, None | Some(LogicalType::Integer(_))) => KeyKind::Integer,
+        other => {
+            return Err(ShardError::schema(&file.uri, format!("key column {name:?} is stored as {other}; expected strings, binary or integers")));
+        }
+    };
+    Ok((leaf, kind))
+}
+
+/// Decodes the key column `name`, whose chunks must have been fetched.
+pub fn read(file: &ParquetFile, name: &str) -> Result<KeyColumn, ShardError> {
+    let (leaf, kind) = kind_of(file, name)?;
+    let mut column = KeyColumn::new(kind);
+    column.ends.reserve_exact(file.num_rows());
+    for (group, rows) in file.groups() {
+        if column.is_empty() {
+            let bytes = file.metadata.row_group(group).column(leaf).uncompressed_size().max(0) as usize;
+            column.bytes.reserve(bytes.min(file.num_rows().saturating_mul(256)).min(1 << 28));
+        }
+        let before = column.len();
+        visit(file.bytes.clone(), file, group, leaf, |_, key| column.push(key))
+            .map_err(|error| ShardError::malformed(&file.uri, format!("row group {group}, key column {name:?}: {error}")))?;
+        if column.len() - before != rows {
+            return Err(ShardError::malformed(&file.uri, format!("row group {group}: {} keys for {rows} rows", column.len() - before)));
+        }
+    }
+    Ok(column)
+}
+
+/// Why a visit ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum VisitError {
+    /// The column cannot be read.
+    #[error(transparent)]
+    Parquet(#[from] parquet::errors::ParquetError),
+    /// The visitor refused a key.
+    #[error("{0}")]
+    Refused(&'static str),
+}
+
+/// Calls `visit(row in group, key)` for every row of one row group, in order.
+pub fn visit<R: ChunkReader + 'static>(
+    source: Arc<R>,
+    file: &ParquetFile,
+    group: usize,
+    leaf: usize,
+    mut visit: impl FnMut(usize, Option<&[u8]>) -> Result<(), &'static str>,
+) -> Result<(), VisitError> {
+    let descriptor = file.metadata.file_metadata().schema_descr().column(leaf);
+    match descriptor.physical_type() {
+        PhysicalType::BYTE_ARRAY => each::<ByteArrayType, R>(source, file, group, leaf, |row, value| visit(row, value.map(ByteArray::data))),
+        PhysicalType::FIXED_LEN_BYTE_ARRAY => {
+            each::<FixedLenByteArrayType, R>(source, file, group, leaf, |row, value| visit(row, value.map(|value: &FixedLenByteArray| value.data())))
+        }
+        PhysicalType::INT32 => {
+            let unsigned = matches!(descriptor.logical_type_ref(), Some(LogicalType::Integer(integer)) if !integer.is_signed);
+            each::<Int32Type, R>(source, file, group, leaf, |row, value| {
+                let wide = value.map(|&value| if unsigned { i64::from(value as u32) } else { i64::from(value) }.to_le_bytes());
+                visit(row, wide.as_ref().map(<[u8; 8]>::as_slice))
+            })
+        }
+        PhysicalType::INT64 => each::<Int64Type, R>(source, file, group, leaf, |row, value| {
+            let bytes = value.map(|value| value.to_le_bytes());
+            visit(row, bytes.as_ref().map(<[u8; 8]>::as_slice))
+        }),
+        _ => Err(VisitError::Refused("the column cannot hold keys")),
+    }
+}
+
+fn each<T: DataType, R: ChunkReader + 'static>(
+    source: Arc<R>,
+    file: &ParquetFile,
+    group: usize,
+    leaf: usize,
+    mut visit: impl FnMut(usize, Option<&T::T>) -> Result<(), &'static str>,
+) -> Result<(), VisitError> {
+    let mut reader = LeafReader::<T>::open(source, &file.metadata, group, leaf)?;
+    let mut base = 0;
+    while let Some(batch) = reader.next_batch()? {
+        let mut refused = None;
+        batch.for_each(|row, value| {
+            if refused.is_none() {
+                refused = visit(base + row, value).err();
+            }
+        });
+        if let Some(reason) = refused {
+            return Err(VisitError::Refused(reason));
+        }
+        base += batch.rows;
+    }
+    Ok(())
+}

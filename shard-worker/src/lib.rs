@@ -1,0 +1,29 @@
+//! The data plane: adds columns to a dataset of Parquet shards as row-aligned sidecar shards.
+//!
+//! A run goes shard by shard. [`shard::fetch`] opens footers and plans the sidecar's columns
+//! ([`column_plan`], built up by [`ops`]); [`lookup`]s stream their side inputs past the keys
+//! of as many shards as the memory budget holds; [`encode`] copies the columns that pass
+//! unchanged and encodes the others. [`run`] schedules that, publishes, and reports;
+//! [`verify`] proves the result from the files alone.
+
+pub mod arrow_types;
+pub mod audit;
+pub mod cli;
+pub mod column_plan;
+pub mod encode;
+pub mod error;
+pub mod evaluate;
+pub mod job;
+pub mod keys;
+pub mod leaf;
+pub mod lookup;
+pub mod ops;
+pub mod parquet_file;
+pub mod provenance;
+pub mod resources;
+pub mod run;
+pub mod shard;
+pub mod sources;
+pub mod splice;
+pub mod verify;
+pub mod workers;

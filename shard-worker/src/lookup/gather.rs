@@ -1,0 +1,250 @@
+//! Second half of a pass: decode the value columns of the row groups that have hits, and keep
+//! the hits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::{
+    Array, ArrayRef, BooleanBuilder, LargeBinaryBuilder, LargeStringArray, LargeStringBuilder, PrimitiveArray, PrimitiveBuilder, UInt32Array,
+};
+use arrow::compute::{concat, take};
+use arrow::datatypes::{self as types, ArrowPrimitiveType, DataType as Arrow, TimeUnit};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
+
+use crate::arrow_types::{adapt, present_struct};
+use crate::error::{Error, Result};
+use crate::leaf::{BATCH, LeafReader};
+use crate::lookup::index::{Index, IndexFile, ValueReader};
+use crate::lookup::probe::Hit;
+use crate::lookup::window::WindowedChunk;
+use crate::parquet_file::chunk_range;
+use crate::workers::{CpuClock, map_parallel};
+
+/// Why values were not gathered.
+#[derive(Debug)]
+pub enum GatherError {
+    /// They would not fit in the budget: try fewer shards.
+    OverBudget,
+    /// The index cannot be read.
+    Failed(Error),
+}
+
+/// The hits of one unit.
+struct UnitHits<'a> {
+    unit: u32,
+    hits: &'a [Hit],
+}
+
+/// Reads the value columns at `hits` (in the order of the index). Returns one array a column,
+/// with a row a hit. Stops as soon as the values pass `budget` bytes.
+pub fn gather(index: &Index, hits: &[Hit], targets: &[Arrow], budget: u64, threads: usize, clock: &CpuClock) -> Result<Vec<ArrayRef>, GatherError> {
+    let units: Vec<UnitHits<'_>> = hits.chunk_by(|left, right| left.unit == right.unit).map(|hits| UnitHits { unit: hits[0].unit, hits }).collect();
+    let column_count = targets.len();
+    // Work is a column of a unit, so that a few large row groups still use all threads.
+    let work: Vec<(usize, usize)> = (0..units.len()).flat_map(|unit| (0..column_count).map(move |column| (unit, column))).collect();
+    let held = AtomicU64::new(0);
+    let pieces = map_parallel(threads, &work, clock, |_, &(unit, column)| {
+        let UnitHits { unit, hits } = &units[unit];
+        let Some(unit) = index.units.get(*unit as usize) else {
+            return Err(GatherError::OverBudget);
+        };
+        let file = &index.files[unit.file];
+        let rows: Vec<u32> = hits.iter().map(|hit| hit.row).collect();
+        let array = read_column(file, unit.group, &file.columns[column], &rows).map_err(|reason| {
+            let reason = format!("row group {}, column {:?}: {reason}", unit.group, targets[column].to_string());
+            GatherError::Failed(Error::side_input(&file.file.uri, reason))
+        })?;
+        let before = held.fetch_add(array.get_array_memory_size() as u64, Ordering::Relaxed);
+        if before > budget {
+            return Err(GatherError::OverBudget);
+        }
+        Ok(array)
+    })?;
+    let mut by_column: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(units.len()); column_count];
+    for ((_, column), piece) in work.iter().zip(pieces) {
+        by_column[*column].push(piece);
+    }
+    let mut columns = Vec::with_capacity(column_count);
+    for (pieces, target) in by_column.into_iter().zip(targets) {
+        let column = match pieces.len() {
+            0 => crate::arrow_types::empty_array(target, 0),
+            1 => pieces[0].clone(),
+            _ => {
+                let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
+                concat(&pieces).map_err(|error| GatherError::Failed(Error::Usage(error.to_string())))?
+            }
+        };
+        columns.push(column);
+    }
+    Ok(columns)
+}
+
+/// Values of one column at ascending rows of a row group.
+fn read_column(file: &IndexFile, group: usize, reader: &ValueReader, rows: &[u32]) -> Result<ArrayRef, String> {
+    match reader {
+        ValueReader::SourceName(name) => Ok(Arc::new(LargeStringArray::from_iter_values(rows.iter().map(|_| name.as_ref())))),
+        ValueReader::Struct { fields, children } => {
+            let children = children.iter().map(|child| read_column(file, group, child, rows)).collect::<Result<Vec<_>, _>>()?;
+            Ok(Arc::new(present_struct(fields.clone(), children, rows.len())?))
+        }
+        ValueReader::Leaf { leaf, natural, target } => {
+            let array = read_leaf(file, group, *leaf, natural, rows)?;
+            adapt(&array, target)
+        }
+        ValueReader::Whole { root, target } => read_whole(file, group, *root, target, rows),
+    }
+}
+
+fn chunk_source(file: &IndexFile, group: usize, leaf: usize) -> Result<Arc<WindowedChunk>, String> {
+    let chunk = file.file.metadata.row_group(group).column(leaf);
+    let range = chunk_range(chunk, file.file.meta.size).ok_or("the column lies outside the file")?;
+    Ok(Arc::new(WindowedChunk::new(file.object.clone(), range)))
+}
+
+/// Calls `push` with the value at each of `rows` (ascending), reading in batches and passing
+/// over batches without hits undecoded.
+fn each_hit<T: DataType>(file: &IndexFile, group: usize, leaf: usize, rows: &[u32], mut push: impl FnMut(Option<&T::T>)) -> Result<(), String> {
+    let source = chunk_source(file, group, leaf)?;
+    let mut reader = LeafReader::<T>::open(source, &file.file.metadata, group, leaf).map_err(|error| error.to_string())?;
+    let mut base = 0_usize;
+    let mut left = rows;
+    while let Some(&first) = left.first() {
+        let idle = (first as usize - base) / BATCH * BATCH;
+        if idle > 0 {
+            reader.skip(idle).map_err(|error| error.to_string())?;
+            base += idle;
+        }
+        let Some(batch) = reader.next_batch().map_err(|error| error.to_string())? else {
+            return Err(format!("ends before row {first}"));
+        };
+        let end = base + batch.rows;
+        let (mut from, mut before) = (0, 0);
+        while let Some(&row) = left.first().filter(|&&row| (row as usize) < end) {
+            let row = row as usize - base;
+            before = batch.rank(from, before, row);
+            from = row;
+            push(batch.is_present(row).then(|| &batch.values[before]));
+            left = &left[1..];
+        }
+        base = end;
+    }
+    Ok(())
+}
+
+fn primitive<T: DataType, A: ArrowPrimitiveType>(
+    file: &IndexFile,
+    group: usize,
+    leaf: usize,
+    rows: &[u32],
+    convert: impl Fn(&T::T) -> A::Native,
+) -> Result<PrimitiveArray<A>, String> {
+    let mut builder = PrimitiveBuilder::<A>::with_capacity(rows.len());
+    each_hit::<T>(file, group, leaf, rows, |value| builder.append_option(value.map(&convert)))?;
+    Ok(builder.finish())
+}
+
+fn read_leaf(file: &IndexFile, group: usize, leaf: usize, natural: &Arrow, rows: &[u32]) -> Result<ArrayRef, String> {
+    let int = |_: ()| primitive::<Int32Type, types::Int32Type>(file, group, leaf, rows, |value| *value);
+    let long = |_: ()| primitive::<Int64Type, types::Int64Type>(file, group, leaf, rows, |value| *value);
+    Ok(match natural {
+        Arrow::Boolean => {
+            let mut builder = BooleanBuilder::with_capacity(rows.len());
+            each_hit::<BoolType>(file, group, leaf, rows, |value| builder.append_option(value.copied()))?;
+            Arc::new(builder.finish())
+        }
+        Arrow::Float32 => Arc::new(primitive::<FloatType, types::Float32Type>(file, group, leaf, rows, |value| *value)?),
+        Arrow::Float64 => Arc::new(primitive::<DoubleType, types::Float64Type>(file, group, leaf, rows, |value| *value)?),
+        Arrow::Int8 => Arc::new(primitive::<Int32Type, types::Int8Type>(file, group, leaf, rows, |value| *value as i8)?),
+        Arrow::Int16 => Arc::new(primitive::<Int32Type, types::Int16Type>(file, group, leaf, rows, |value| *value as i16)?),
+        Arrow::Int32 => Arc::new(int(())?),
+        Arrow::UInt8 => Arc::new(primitive::<Int32Type, types::UInt8Type>(file, group, leaf, rows, |value| *value as u8)?),
+        Arrow::UInt16 => Arc::new(primitive::<Int32Type, types::UInt16Type>(file, group, leaf, rows, |value| *value as u16)?),
+        Arrow::UInt32 => Arc::new(primitive::<Int32Type, types::UInt32Type>(file, group, leaf, rows, |value| *value as u32)?),
+        Arrow::Date32 => Arc::new(int(())?.reinterpret_cast::<types::Date32Type>()),
+        Arrow::Int64 => Arc::new(long(())?),
+        Arrow::UInt64 => Arc::new(primitive::<Int64Type, types::UInt64Type>(file, group, leaf, rows, |value| *value as u64)?),
+        Arrow::Timestamp(unit, zone) => {
+            let values = long(())?;
+            let zone = zone.clone();
+            match unit {
+                TimeUnit::Second => Arc::new(values.reinterpret_cast::<types::TimestampSecondType>().with_timezone_opt(zone)),
+                TimeUnit::Millisecond => Arc::new(values.reinterpret_cast::<types::TimestampMillisecondType>().with_timezone_opt(zone)),
+                TimeUnit::Microsecond => Arc::new(values.reinterpret_cast::<types::TimestampMicrosecondType>().with_timezone_opt(zone)),
+                TimeUnit::Nanosecond => Arc::new(values.reinterpret_cast::<types::TimestampNanosecondType>().with_timezone_opt(zone)),
+            }
+        }
+        Arrow::Utf8 => {
+            let mut builder = LargeStringBuilder::with_capacity(rows.len(), rows.len() * 16);
+            let mut bad = None;
+            let mut at = 0;
+            each_hit::<ByteArrayType>(file, group, leaf, rows, |value| {
+                match value.map(|value| std::str::from_utf8(value.data())) {
+                    None => builder.append_null(),
+                    Some(Ok(text)) => builder.append_value(text),
+                    Some(Err(_)) => {
+                        bad.get_or_insert(rows[at]);
+                        builder.append_null();
+                    }
+                }
+                at += 1;
+            })?;
+            if let Some(row) = bad {
+                return Err(format!("row {row} is not UTF-8 though the column is declared as text"));
+            }
+            Arc::new(builder.finish())
+        }
+        Arrow::Binary => {
+            let mut builder = LargeBinaryBuilder::with_capacity(rows.len(), rows.len() * 16);
+            each_hit::<ByteArrayType>(file, group, leaf, rows, |value| builder.append_option(value.map(|value| value.data())))?;
+            Arc::new(builder.finish())
+        }
+        other => return Err(format!("type {other} cannot be read leaf by leaf")),
+    })
+}
+
+/// Reads a column by Arrow's record assembly, whole, and takes the hits of each batch.
+fn read_whole(file: &IndexFile, group: usize, root: usize, target: &Arrow, rows: &[u32]) -> Result<ArrayRef, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let metadata = ArrowReaderMetadata::try_new(file.file.metadata.clone(), options).map_err(|error| text(&error))?;
+    // The chunks of one column lie side by side; a column of several leaves is one range.
+    let ranges: Vec<_> = file.file.leaves_of(root).iter().filter_map(|&leaf| chunk_range(file.file.metadata.row_group(group).column(leaf), file.file.meta.size)).collect();
+    let start = ranges.iter().map(|range| range.start).min().unwrap_or(0);
+    let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+    let source = WindowedChunk::new(file.object.clone(), start..end);
+    let mask = ProjectionMask::roots(file.file.metadata.file_metadata().schema_descr(), [root]);
+    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata)
+        .with_row_groups(vec![group])
+        .with_projection(mask)
+        .with_batch_size(1024)
+        .build()
+        .map_err(|error| text(&error))?;
+    let mut pieces: Vec<ArrayRef> = Vec::new();
+    let mut left = rows;
+    let mut base = 0_usize;
+    for batch in reader {
+        if left.is_empty() {
+            break;
+        }
+        let batch = batch.map_err(|error| text(&error))?;
+        let end = base + batch.num_rows();
+        let here = left.partition_point(|&row| (row as usize) < end);
+        if here > 0 {
+            let indices = UInt32Array::from_iter_values(left[..here].iter().map(|&row| row - base as u32));
+            let taken = take(batch.column(0), &indices, None).map_err(|error| text(&error))?;
+            pieces.push(adapt(&taken, target)?);
+            left = &left[here..];
+        }
+        base = end;
+    }
+    if let Some(row) = left.first() {
+        return Err(format!("ends before row {row}"));
+    }
+    let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
+    if pieces.is_empty() {
+        return Ok(crate::arrow_types::empty_array(target, 0));
+    }
+    concat(&pieces).map_err(|error| text(&error))
+}

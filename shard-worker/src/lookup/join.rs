@@ -1,0 +1,86 @@
+//! The lookup of `joinFromParquet`: keys first, values only where there are hits.
+
+use arrow::datatypes::{DataType as Arrow, FieldRef};
+
+use crate::keys::{KeyColumn, KeyKind};
+use crate::lookup::gather::{GatherError, gather};
+use crate::lookup::index::Index;
+use crate::lookup::key_table::{Group, KeyTable};
+use crate::lookup::probe::probe;
+use crate::lookup::{Found, Limits, Lookup, NONE, PassError, PassStats, rows_of};
+use crate::sources::Sources;
+
+/// An index that is streamed past the shards.
+///
+/// Where a key occurs more than once in the index, its last row wins: files in byte order of
+/// their names, row groups and rows in file order.
+#[derive(Debug)]
+pub struct JoinLookup {
+    uri: String,
+    target_key: String,
+    kind: KeyKind,
+    fields: Vec<FieldRef>,
+    index: Index,
+    sources: Sources,
+}
+
+impl JoinLookup {
+    /// A lookup over an open index.
+    pub fn new(uri: &str, target_key: String, kind: KeyKind, fields: Vec<FieldRef>, index: Index, sources: Sources) -> Self {
+        Self { uri: uri.to_owned(), target_key, kind, fields, index, sources }
+    }
+
+    fn groups(&self, keys: &KeyColumn) -> Vec<Group> {
+        if self.index.by_source { self.sources.infer_all(keys) } else { vec![0; keys.len()] }
+    }
+}
+
+impl Lookup for JoinLookup {
+    fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    fn target_key(&self) -> &str {
+        &self.target_key
+    }
+
+    fn key_kind(&self) -> Option<KeyKind> {
+        Some(self.kind)
+    }
+
+    fn columns(&self) -> &[FieldRef] {
+        &self.fields
+    }
+
+    fn value_width(&self) -> u64 {
+        self.index.value_width
+    }
+
+    fn pass(&self, shards: &[&KeyColumn], limits: Limits<'_>) -> Result<Found, PassError> {
+        let (groups, table) = limits.clock.time(|| {
+            let groups: Vec<Vec<Group>> = shards.iter().map(|keys| self.groups(keys)).collect();
+            let table = KeyTable::build(shards.to_vec(), &groups);
+            (groups, table)
+        });
+        let probed = probe(&self.index, &table, shards, &groups, limits.threads, limits.clock)?;
+        let mut stats = PassStats {
+            rows_read: probed.rows_read,
+            rows_pruned: probed.rows_pruned,
+            null_keys: probed.null_keys,
+            keys: table.len() as u64,
+            ..PassStats::default()
+        };
+        stats.keys_found = probed.hits.len() as u64;
+        let targets: Vec<Arrow> = self.fields.iter().map(|field| field.data_type().clone()).collect();
+        let columns = gather(&self.index, &probed.hits, &targets, limits.budget, limits.threads, limits.clock).map_err(|error| match error {
+            GatherError::OverBudget => PassError::OverBudget,
+            GatherError::Failed(error) => PassError::Failed(error),
+        })?;
+        let mut row_of_key = vec![NONE; table.len()];
+        for (row, hit) in probed.hits.iter().enumerate() {
+            row_of_key[hit.key as usize] = row as u32;
+        }
+        let rows = rows_of(table.into_rows(), &row_of_key);
+        Ok(Found { rows, columns, groups: self.index.by_source.then_some(groups), stats })
+    }
+}

@@ -1,0 +1,71 @@
+//! `mergeFromSidecar`: columns of another sidecar of the same main shards.
+
+use crds::{MergeFromSidecar, MergeMode};
+
+use crate::column_plan::{Alignment, ColumnPlan, ShardFiles, Value};
+use crate::error::{Result, ShardError};
+use crate::ops::{Op, OpContext, Opened, Sibling};
+
+#[derive(Debug)]
+struct Merge {
+    sibling: usize,
+    columns: Option<Vec<String>>,
+    mode: MergeMode,
+    target_key: String,
+    source_key: String,
+}
+
+/// Opens the prefix of the siblings.
+pub async fn open(spec: &MergeFromSidecar, context: &OpContext<'_>) -> Result<Opened> {
+    let store = context.stores.open(&spec.source_prefix)?;
+    let target_key = spec.target_key_column.clone().unwrap_or_else(|| context.dataset.key_column.clone());
+    let op = Merge {
+        sibling: context.next_sibling,
+        columns: spec.columns.clone(),
+        mode: spec.mode,
+        source_key: spec.source_key_column.clone().unwrap_or_else(|| target_key.clone()),
+        target_key,
+    };
+    Ok(Opened { op: Box::new(op), lookup: None, sibling: Some(Sibling { store, required: spec.required }) })
+}
+
+impl Op for Merge {
+    fn plan(&self, plan: &mut ColumnPlan, files: &ShardFiles) -> Result<(), ShardError> {
+        let number = self.sibling + 1;
+        let Some(sibling) = files.get(number) else {
+            return Ok(());
+        };
+        sibling.check_names()?;
+        let main = &files.main;
+        if main.root(&self.target_key).is_none() {
+            return Err(ShardError::schema(&main.uri, format!("no column {:?} to align {} by; name another targetKeyColumn", self.target_key, sibling.uri)));
+        }
+        if sibling.num_rows() != main.num_rows() {
+            return Err(ShardError::Misaligned { uri: sibling.uri.clone(), reason: format!("{} rows, main has {}", sibling.num_rows(), main.num_rows()) });
+        }
+        let all: Vec<String>;
+        let wanted = match &self.columns {
+            Some(columns) => columns,
+            None => {
+                all = sibling.roots().iter().map(|field| field.name().to_owned()).collect();
+                &all
+            }
+        };
+        for name in wanted {
+            let is_key = *name == self.source_key || *name == self.target_key;
+            if is_key || plan.is_protected(name) {
+                continue;
+            }
+            let Some(root) = sibling.root(name) else {
+                let names: Vec<&str> = sibling.roots().iter().map(|field| field.name()).collect();
+                return Err(ShardError::schema(&sibling.uri, format!("no column {name:?}; its columns are {}", names.join(", "))));
+            };
+            let main_has_it = !matches!(plan.value(name), None | Some(Value::Empty));
+            if self.mode == MergeMode::PreferSidecar || !main_has_it {
+                plan.set(name, Value::File { file: number, root });
+            }
+        }
+        plan.alignments.push(Alignment { file: number, target_key: self.target_key.clone(), source_key: self.source_key.clone() });
+        Ok(())
+    }
+}

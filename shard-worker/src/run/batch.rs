@@ -1,0 +1,92 @@
+//! The shards of a chunk that are in memory at once, and the pass that they share.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::error::{Error, ShardError};
+use crate::evaluate::ShardFound;
+use crate::job::Job;
+use crate::keys::KeyColumn;
+use crate::lookup::{Found, Limits, PassError};
+use crate::shard::LoadedShard;
+use crate::workers::CpuClock;
+
+/// Bytes of bookkeeping a row: hash table, key numbers, rows of the found values.
+pub const ROW_OVERHEAD: u64 = 48;
+
+/// What a batch may take of the memory at hand; the rest is for decoding, encoding and what
+/// the process holds anyway.
+pub fn budget(memory: u64) -> u64 {
+    memory.saturating_sub(96 << 20).max(memory / 4) / 5 * 2
+}
+
+/// Memory that a loaded shard will take until it is published.
+pub fn memory_of(job: &Job, shard: &LoadedShard) -> u64 {
+    let width: u64 = job.lookups.iter().map(|lookup| lookup.value_width()).sum();
+    shard.memory() + shard.files.main.num_rows() as u64 * (width + ROW_OVERHEAD)
+}
+
+/// Streams every lookup past the shards of a batch. If the values found do not fit, the batch
+/// is halved; a single shard that does not fit fails alone.
+pub fn passes(job: &Job, shards: &[Arc<LoadedShard>], memory: u64, threads: usize, clock: &CpuClock) -> Result<Vec<Passed>, Error> {
+    if !job.has_lookups() {
+        return Ok(vec![Passed { shards: 0..shards.len(), found: Ok(Vec::new()) }]);
+    }
+    let mut done = Vec::new();
+    let mut waiting = vec![0..shards.len()];
+    while let Some(range) = waiting.pop() {
+        match pass(job, &shards[range.clone()], memory, threads, clock) {
+            Ok(found) => done.push(Passed { shards: range, found: Ok(found) }),
+            Err(PassError::OverBudget) if range.len() > 1 => {
+                let middle = range.start + range.len() / 2;
+                waiting.push(middle..range.end);
+                waiting.push(range.start..middle);
+            }
+            Err(PassError::OverBudget) => {
+                let budget = budget(memory);
+                done.push(Passed { shards: range, found: Err(budget) });
+            }
+            Err(PassError::Failed(error)) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// What the lookups found for some of the batch's shards.
+#[derive(Debug)]
+pub struct Passed {
+    /// Positions in the batch.
+    pub shards: std::ops::Range<usize>,
+    /// A result a lookup, or the budget in bytes that one shard's values exceed.
+    pub found: Result<Vec<Found>, u64>,
+}
+
+fn pass(job: &Job, shards: &[Arc<LoadedShard>], memory: u64, threads: usize, clock: &CpuClock) -> Result<Vec<Found>, PassError> {
+    let mut all = Vec::with_capacity(job.lookups.len());
+    let mut budget = budget(memory);
+    for lookup in &job.lookups {
+        let keys: Vec<&KeyColumn> = shards.iter().filter_map(|shard| shard.keys.get(lookup.target_key())).map(AsRef::as_ref).collect();
+        let limits = Limits { budget, threads, clock };
+        let found = catch_unwind(AssertUnwindSafe(|| lookup.pass(&keys, limits)))
+            .unwrap_or_else(|panic| Err(PassError::Failed(Error::side_input(lookup.uri(), format!("a library panicked: {}", panic_message(&*panic))))))?;
+        let used: usize = found.columns.iter().map(|column| column.get_array_memory_size()).sum();
+        budget = budget.saturating_sub(used as u64);
+        all.push(found);
+    }
+    Ok(all)
+}
+
+/// What one shard of a batch sees of the results.
+pub fn found_for(found: &[Found], shard: usize) -> Vec<ShardFound<'_>> {
+    found.iter().map(|found| ShardFound { rows: &found.rows[shard], columns: &found.columns }).collect()
+}
+
+/// Runs work on a shard; a panic in a library is the shard's failure, not the run's.
+pub fn guarded<T>(uri: &str, work: impl FnOnce() -> Result<T, ShardError>) -> Result<T, ShardError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(ShardError::Panic { uri: uri.to_owned(), message: panic_message(&*panic) }))
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

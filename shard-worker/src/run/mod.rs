@@ -1,0 +1,198 @@
+//! Running a job on one machine: plan, chunks, publish, seal.
+
+pub mod batch;
+pub mod planning;
+pub mod progress;
+pub mod publish;
+pub mod report;
+pub mod scheduler;
+pub mod stop;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use storage::state::RunId;
+use storage::state::ancestors::open_ancestors;
+use storage::state::identity::this_process;
+use storage::state::lock::Identity;
+use storage::state::manifest::{Completeness, Manifest, Recorded, Seal, Totals};
+use storage::state::plan::PlanReader;
+use storage::state::sentinel::Sentinel;
+use storage::state::writer::{AcquireError, LockRequest, WriterLock, ttl_from_environment};
+use time::OffsetDateTime;
+
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::run::planning::{Planned, Selection, plan};
+use crate::run::progress::Progress;
+use crate::run::report::RunReport;
+use crate::run::scheduler::Scheduler;
+use crate::run::stop::Stop;
+
+/// How a run is done; nothing here changes the bytes of a shard.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Keep shards that are there and right.
+    pub skip_existing: bool,
+    /// Which shards.
+    pub selection: Selection,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// From an error about the lock.
+pub fn lock_error(error: AcquireError) -> Error {
+    match error {
+        AcquireError::Storage(error) => state_error(error),
+        held => Error::Lock(held.to_string()),
+    }
+}
+
+/// Runs a job. The lock is released on every way out.
+pub async fn run(job: Arc<Job>, options: RunOptions, progress: Arc<Progress>, stop: Stop) -> Result<RunReport> {
+    let started = Instant::now();
+    let run = RunId::generate();
+    let mut report = RunReport::new(&job, &run);
+    let identity = Identity { holder: this_process("shard-worker"), run: run.clone(), digest: job.digest.clone(), epoch: None };
+    let ancestors = open_ancestors(&job.output_prefix.uri, |uri| job.stores.open(uri)).map_err(Error::Storage)?;
+    let mut request = LockRequest::new(job.output.clone(), ancestors, identity);
+    request.ttl = ttl_from_environment().map_err(Error::Usage)?;
+    let claim = WriterLock::claim(request).await.map_err(lock_error)?;
+    let planned = match plan(&job, &run, &options, &stop).await {
+        Ok(planned) => planned,
+        Err(error) => {
+            claim.give_up().await;
+            return Err(error);
+        }
+    };
+    let lock = claim.confirm(&planned.nested_locks).await.map_err(lock_error)?;
+    let result = work(&job, &run, &options, &planned, &lock, &progress, &stop, &mut report, started).await;
+    if let Err(error) = lock.release().await {
+        tracing::warn!(%error, "the writer lock could not be released; it will expire");
+    }
+    result?;
+    report.finish(&job, started);
+    Ok(report)
+}
+
+#[allow(clippy::too_many_arguments)] // One call site; the parts live and end with the run.
+async fn work(
+    job: &Arc<Job>,
+    run: &RunId,
+    options: &RunOptions,
+    planned: &Planned,
+    lock: &WriterLock,
+    progress: &Arc<Progress>,
+    stop: &Stop,
+    report: &mut RunReport,
+    started: Instant,
+) -> Result<()> {
+    report.planned(planned);
+    progress.planned(planned);
+    let mut parts = planned.kept_parts.clone();
+    let mut made = Totals::default();
+    let mut outcome = Ok(());
+    if planned.todo > 0 {
+        let swept = job.output.sweep().await?;
+        if swept > 0 {
+            tracing::info!(swept, "removed what killed writers left");
+        }
+        Sentinel::remove(&*job.output).await.map_err(state_error)?;
+        let scheduler = Scheduler::new(job.clone(), run.clone(), options, planned, lock.fence(), progress.clone(), stop.clone(), started);
+        for part in 0..planned.parts {
+            let mut reader = PlanReader::open_part(&*job.output, run, part).await.map_err(state_error)?;
+            let mut next = reader.next_line().map_err(state_error)?;
+            while let Some(first) = next.take() {
+                let chunk = first.chunk;
+                let mut lines = vec![first];
+                loop {
+                    next = reader.next_line().map_err(state_error)?;
+                    match next.take() {
+                        Some(line) if line.chunk == chunk => lines.push(line),
+                        other => {
+                            next = other;
+                            break;
+                        }
+                    }
+                }
+                let done = scheduler.chunk(chunk, lines).await?;
+                made.shards += done.counts.shards_done;
+                made.failed += done.counts.shards_failed;
+                made.rows += done.counts.rows;
+                made.matched += done.counts.matched;
+                made.bytes += done.counts.bytes_written;
+                parts.extend(done.part);
+                report.chunk(&done.counts, done.failures);
+                if let Some(error) = done.ended {
+                    outcome = Err(error);
+                    break;
+                }
+                if stop.is_requested() {
+                    break;
+                }
+            }
+            if outcome.is_err() || stop.is_requested() {
+                break;
+            }
+        }
+        report.passes(scheduler.passes(), scheduler.timing());
+    }
+    if matches!(outcome, Err(Error::Lock(_))) {
+        return outcome;
+    }
+    seal(job, run, planned, made, parts, lock).await?;
+    outcome
+}
+
+/// Writes the manifest, and the sentinel if nothing is missing.
+async fn seal(job: &Job, run: &RunId, planned: &Planned, made: Totals, parts: Vec<storage::state::manifest::ManifestPart>, lock: &WriterLock) -> Result<()> {
+    let nothing_new = planned.todo == 0 && parts.is_empty();
+    let complete = planned.left_out == 0 && made.shards == planned.todo && made.failed == 0;
+    let totals = Totals {
+        shards: planned.kept.shards + made.shards,
+        failed: made.failed,
+        rows: planned.kept.rows + made.rows,
+        matched: planned.kept.matched + made.matched,
+        bytes: planned.kept.bytes + made.bytes,
+    };
+    let sealed = match &planned.recorded.sealed {
+        Some(sealed) if nothing_new && planned.recorded.adopted == 0 && (sealed.manifest.state == Completeness::Complete) == complete => sealed.clone(),
+        _ => {
+            let seal = Seal {
+                main: job.main.uri().to_owned(),
+                digest: job.digest.clone(),
+                run: run.clone(),
+                state: if complete { Completeness::Complete } else { Completeness::Incomplete },
+                totals: totals.clone(),
+                parts,
+            };
+            lock.check().await.map_err(|error| Error::Lock(error.to_string()))?;
+            Manifest::seal(&job.output, &planned.recorded, seal, OffsetDateTime::now_utc()).await.map_err(state_error)?
+        }
+    };
+    if complete {
+        let existing = Sentinel::read(&*job.output).await.ok().flatten();
+        if existing.is_none_or(|sentinel| sentinel.manifest_sha256 != sealed.sha256) {
+            lock.check().await.map_err(|error| Error::Lock(error.to_string()))?;
+            let sentinel = Sentinel::new(run.clone(), job.digest.clone(), totals.shards, totals.rows, OffsetDateTime::now_utc(), sealed.sha256);
+            sentinel.write(&*job.output).await.map_err(state_error)?;
+        }
+    }
+    Ok(())
+}
+
+/// From an error about a state file.
+pub fn state_error(error: storage::state::StateError) -> Error {
+    match error {
+        storage::state::StateError::Storage(error) => Error::Storage(error),
+        other => Error::Usage(other.to_string()),
+    }
+}
+
+/// What a run would find, for `--dry-run`: nothing is locked or written.
+pub async fn preview(job: &Arc<Job>, options: &RunOptions) -> Result<planning::Preview> {
+    let recorded = Recorded::load(&job.output).await.map_err(state_error)?;
+    planning::preview(job, &recorded, options).await
+}

@@ -1,0 +1,354 @@
+//! What is left to do: main against the output and the manifest, cut into chunks.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use storage::ObjectMeta;
+use storage::state::RunId;
+use storage::state::diff::{Decision, FooterFinding, Policy, after_footer};
+use storage::state::join::{Diff, Planned as Found, Shard};
+use storage::state::manifest::{ManifestPart, Recorded, Totals};
+use storage::state::merge::OnDamage;
+use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanWriter};
+use storage::state::report::{MainShard, OutputShard, ShardLine, ShardStatus, write_lines};
+use time::OffsetDateTime;
+
+use crate::error::{Error, Result, ShardError};
+use crate::job::Job;
+use crate::parquet_file::ParquetFile;
+use crate::provenance::Provenance;
+use crate::run::stop::Stop;
+use crate::run::{RunOptions, state_error};
+use crate::shard;
+
+/// Shards of a chunk without a lookup: a chunk then has no fixed cost, and its lines are what
+/// a killed run loses.
+const PLAIN_CHUNK: u64 = 500;
+/// Most shards of a chunk, so that its lines stay small.
+const LARGEST_CHUNK: u64 = 20_000;
+/// Shards that are looked at to estimate the memory of one.
+const SAMPLES: usize = 12;
+/// Footers of existing shards that are read at once.
+const FOOTERS_IN_FLIGHT: usize = 64;
+/// Chunk numbers from here on hold lines of shards that were found in place.
+const FOUND_CHUNKS: u64 = 1 << 32;
+/// Lines of such a part.
+const FOUND_PART: usize = 20_000;
+
+/// Which shards a run takes.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Glob over relative paths.
+    pub glob: Option<globset::GlobMatcher>,
+    /// How many at most.
+    pub max_shards: Option<u64>,
+}
+
+/// A plan that was written beside the output.
+#[derive(Debug)]
+pub struct Planned {
+    /// Shards of main.
+    pub shards: u64,
+    /// Shards to make.
+    pub todo: u64,
+    /// Of them, shards that are there but have to be made again, by reason.
+    pub redo: std::collections::BTreeMap<String, u64>,
+    /// Shards that are there and right, and what they hold.
+    pub kept: Totals,
+    /// Shards that should be made but were not selected.
+    pub left_out: u64,
+    /// Objects below the output without a main shard; the first few.
+    pub orphans: Vec<String>,
+    /// How many orphans.
+    pub orphan_count: u64,
+    /// Parts of the plan.
+    pub parts: u64,
+    /// Parts of the manifest for shards that were found in place by their footers.
+    pub kept_parts: Vec<ManifestPart>,
+    /// Locks below the output.
+    pub nested_locks: Vec<String>,
+    /// What was recorded before.
+    pub recorded: Recorded,
+    /// Estimated bytes of memory a shard.
+    pub shard_memory: u64,
+    /// Estimated rows a shard.
+    pub shard_rows: u64,
+}
+
+/// What `--dry-run` shows.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Preview {
+    /// Shards of main.
+    pub shards: u64,
+    /// Bytes of main.
+    pub bytes: u64,
+    /// Shards that the manifest vouches for.
+    pub vouched: u64,
+    /// Shards that are there, but that no manifest vouches for.
+    pub unvouched: u64,
+    /// Shards to make.
+    pub to_make: u64,
+    /// Shards to make again.
+    pub to_redo: u64,
+    /// Shards of another pipeline.
+    pub conflicts: u64,
+    /// Objects of main that are no shards.
+    pub skipped: u64,
+}
+
+fn diff<'a>(job: &'a Job, recorded: &Recorded, skip_existing: bool) -> Diff<'a> {
+    let policy = Policy { digest: job.digest.clone(), skip_existing };
+    let lines = recorded.lines(&job.output, OnDamage::Skip);
+    Diff::new((job.main.uri(), job.main.list_shards()), (job.output.uri(), job.output.list_shards()), Some(lines), policy)
+}
+
+/// Counts what a run would do.
+pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Result<Preview> {
+    let mut preview = Preview::default();
+    let mut diff = diff(job, recorded, options.skip_existing);
+    while let Some(shard) = diff.next_shard().await.map_err(state_error)? {
+        let Shard::Planned(found) = shard else { continue };
+        preview.shards += 1;
+        preview.bytes += found.main.size;
+        match found.decision {
+            Decision::Skip => preview.vouched += 1,
+            Decision::CheckFooter => preview.unvouched += 1,
+            Decision::Create => preview.to_make += 1,
+            Decision::Redo { .. } => preview.to_redo += 1,
+            Decision::Conflict { .. } => preview.conflicts += 1,
+        }
+    }
+    preview.skipped = diff.skipped_in_main();
+    Ok(preview)
+}
+
+/// A shard of main with its final decision.
+struct Decided {
+    main: ObjectMeta,
+    output: Option<ObjectMeta>,
+    decision: Decision,
+    /// What the manifest, or the footer, knows of a shard that is kept.
+    kept: Option<ShardLine>,
+    /// Whether only its footer vouches for it.
+    by_footer: bool,
+}
+
+/// Lists, compares and writes the plan. Refuses a prefix with shards of another pipeline
+/// before anything is written to it.
+pub async fn plan(job: &Arc<Job>, run: &RunId, options: &RunOptions, stop: &Stop) -> Result<Planned> {
+    let recorded = Recorded::load(&job.output).await.map_err(state_error)?;
+    let mut planned = Planned {
+        shards: 0,
+        todo: 0,
+        redo: std::collections::BTreeMap::new(),
+        kept: Totals::default(),
+        left_out: 0,
+        orphans: Vec::new(),
+        orphan_count: 0,
+        parts: 0,
+        kept_parts: Vec::new(),
+        nested_locks: Vec::new(),
+        recorded,
+        shard_memory: 0,
+        shard_rows: 0,
+    };
+    let mut writer = PlanWriter::new(job.output.clone(), run.clone(), job.digest.clone());
+    let mut found_lines: Vec<ShardLine> = Vec::new();
+    let mut sample: Vec<ObjectMeta> = Vec::new();
+    let mut waiting: Vec<PlanLine> = Vec::new();
+    let mut per_chunk: Option<u64> = None;
+    let mut position = (0_u64, 0_u64);
+    let mut diff = diff(job, &planned.recorded, options.skip_existing);
+    loop {
+        // A window at a time, so that footers are read in parallel and order is kept.
+        let mut window: Vec<Found> = Vec::new();
+        while window.len() < FOOTERS_IN_FLIGHT * 4 {
+            match diff.next_shard().await.map_err(state_error)? {
+                Some(Shard::Planned(found)) => window.push(*found),
+                Some(Shard::Orphan(orphan)) => {
+                    planned.orphan_count += 1;
+                    if planned.orphans.len() < 10 {
+                        planned.orphans.push(orphan.key);
+                    }
+                }
+                None => break,
+            }
+        }
+        if window.is_empty() || stop.is_requested() {
+            break;
+        }
+        let policy = Policy { digest: job.digest.clone(), skip_existing: options.skip_existing };
+        let decided = futures::stream::iter(window).map(|found| decide(job, found, &policy)).buffered(FOOTERS_IN_FLIGHT);
+        let decided: Vec<Result<Decided>> = decided.collect().await;
+        for shard in decided {
+            let shard = shard?;
+            planned.shards += 1;
+            let selected = options.selection.glob.as_ref().is_none_or(|glob| glob.is_match(&shard.main.key));
+            let (replace, why) = match shard.decision {
+                Decision::Skip | Decision::CheckFooter => {
+                    if let Some(line) = shard.kept {
+                        planned.kept.shards += 1;
+                        planned.kept.rows += line.rows;
+                        planned.kept.matched += line.matched;
+                        planned.kept.bytes += line.output.as_ref().map_or(0, |output| output.size);
+                        if shard.by_footer {
+                            found_lines.push(line);
+                        }
+                    }
+                    continue;
+                }
+                Decision::Conflict { digest } => return Err(conflict(job, &shard.main.key, digest.as_deref())),
+                Decision::Create => (None, None),
+                Decision::Redo { replace, why } => (Some(replace), Some(why)),
+            };
+            if !selected || options.selection.max_shards.is_some_and(|most| planned.todo >= most) {
+                planned.left_out += 1;
+                continue;
+            }
+            planned.todo += 1;
+            if let Some(why) = why {
+                *planned.redo.entry(format!("{why:?}")).or_default() += 1;
+            }
+            let existing = replace.map(|etag| Existing { size: shard.output.map_or(0, |output| output.size), etag, action: ExistingAction::Replace });
+            waiting.push(PlanLine { chunk: 0, path: shard.main.key.clone(), size: shard.main.size, etag: shard.main.etag.clone(), rows: None, existing });
+            if sample.len() < SAMPLES {
+                sample.push(shard.main);
+            }
+            if per_chunk.is_none() && waiting.len() >= SAMPLES * 8 {
+                per_chunk = Some(chunk_size(job, &sample, options, &mut planned).await);
+            }
+            if let Some(per_chunk) = per_chunk {
+                push(&mut writer, &mut waiting, per_chunk, &mut position).await?;
+            }
+        }
+        if found_lines.len() >= FOUND_PART {
+            write_found(job, run, &mut found_lines, &mut planned).await?;
+        }
+    }
+    planned.nested_locks = diff.nested_locks().to_vec();
+    if !waiting.is_empty() {
+        let per_chunk = match per_chunk {
+            Some(per_chunk) => per_chunk,
+            None => chunk_size(job, &sample, options, &mut planned).await,
+        };
+        push(&mut writer, &mut waiting, per_chunk, &mut position).await?;
+    }
+    write_found(job, run, &mut found_lines, &mut planned).await?;
+    if planned.todo > 0 {
+        planned.parts = writer.finish(OffsetDateTime::now_utc()).await.map_err(state_error)?.parts;
+    }
+    Ok(planned)
+}
+
+async fn push(writer: &mut PlanWriter, waiting: &mut Vec<PlanLine>, per_chunk: u64, (chunk, in_chunk): &mut (u64, u64)) -> Result<()> {
+    for mut line in waiting.drain(..) {
+        if *in_chunk == per_chunk {
+            *chunk += 1;
+            *in_chunk = 0;
+        }
+        *in_chunk += 1;
+        line.chunk = *chunk;
+        writer.push(&line).await.map_err(state_error)?;
+    }
+    Ok(())
+}
+
+/// Lines for shards that a killed run had published, so that the next run need not look at
+/// their footers again.
+async fn write_found(job: &Job, run: &RunId, lines: &mut Vec<ShardLine>, planned: &mut Planned) -> Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let chunk = FOUND_CHUNKS + planned.kept_parts.len() as u64;
+    let part = write_lines(&*job.output, run, &job.digest, chunk, std::mem::take(lines)).await.map_err(state_error)?;
+    planned.kept_parts.push(part);
+    Ok(())
+}
+
+/// Reads the footer of what is in a shard's place, where nothing else vouches for it.
+async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided> {
+    let Found { main, output, recorded, decision } = found;
+    let recorded = recorded.map(|recorded| recorded.line);
+    if decision != Decision::CheckFooter {
+        let kept = if decision == Decision::Skip { recorded } else { None };
+        return Ok(Decided { main, output, decision, kept, by_footer: false });
+    }
+    let Some(existing) = output.clone() else {
+        return Ok(Decided { main, output, decision: Decision::Create, kept: None, by_footer: false });
+    };
+    let storage = |error: ShardError| match error {
+        ShardError::Storage(error) => Err(Error::Storage(error)),
+        other => Ok(other),
+    };
+    let side = match ParquetFile::open(&*job.output, existing.clone(), &job.hints[0]).await {
+        Ok(side) => side,
+        Err(error) => {
+            let reason = storage(error)?;
+            tracing::info!(shard = %main.key, "made again: {reason}");
+            let decision = after_footer(&existing, &FooterFinding::Unreadable, policy);
+            return Ok(Decided { main, output, decision, kept: None, by_footer: false });
+        }
+    };
+    let provenance = Provenance::of(&side);
+    // Main that cannot be read will fail as a shard; what is there then is not ours to judge.
+    let main_file = match ParquetFile::open(&*job.main, main.clone(), &job.hints[0]).await {
+        Ok(file) => Some(file),
+        Err(error) => {
+            storage(error)?;
+            None
+        }
+    };
+    let same_main = main_file.as_ref().is_some_and(|file| provenance.as_ref().is_some_and(|known| known.main_footer_sha256 == file.footer_sha256));
+    let same_rows = main_file.as_ref().is_some_and(|file| file.num_rows() == side.num_rows());
+    let finding = match &provenance {
+        None => FooterFinding::Foreign,
+        Some(known) if !known.written_by_us => FooterFinding::Unreadable,
+        Some(known) => FooterFinding::Ours { digest: known.digest.clone(), same_main, same_rows },
+    };
+    let decision = after_footer(&existing, &finding, policy);
+    let kept = (decision == Decision::Skip).then(|| ShardLine {
+        path: main.key.clone(),
+        status: ShardStatus::Done,
+        rows: side.num_rows() as u64,
+        matched: 0,
+        nulls: std::collections::BTreeMap::new(),
+        main: MainShard { size: main.size, etag: main.etag.clone(), footer_sha256: main_file.map(|file| file.footer_sha256) },
+        output: Some(OutputShard { size: existing.size, etag: existing.etag.clone(), sha256: None }),
+        reason: None,
+    });
+    Ok(Decided { main, output, decision, kept, by_footer: true })
+}
+
+fn conflict(job: &Job, key: &str, digest: Option<&str>) -> Error {
+    let uri = format!("{}{key}", job.output.uri());
+    let what = match digest {
+        Some(digest) => format!("was made by another pipeline (digest {}, this one is {})", short(digest), short(&job.digest)),
+        None => "is not a sidecar shard of this tool".to_owned(),
+    };
+    Error::Usage(format!("{uri} {what}; nothing was written: choose another output prefix (--output-prefix), or remove what is there"))
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+/// How many shards make a chunk: as many as one pass over the side inputs has memory for.
+async fn chunk_size(job: &Arc<Job>, sample: &[ObjectMeta], options: &RunOptions, planned: &mut Planned) -> u64 {
+    let width: u64 = job.lookups.iter().map(|lookup| lookup.value_width()).sum();
+    let fetched = futures::stream::iter(sample.to_vec()).map(|meta| shard::fetch(job, meta)).buffered(SAMPLES);
+    let fetched: Vec<_> = fetched.collect().await;
+    let (mut memory, mut rows, mut count) = (0_u64, 0_u64, 0_u64);
+    for shard in fetched.into_iter().flatten() {
+        let shard_rows = shard.files.main.num_rows() as u64;
+        memory += shard.memory(job) + shard_rows * (width + crate::run::batch::ROW_OVERHEAD);
+        rows += shard_rows;
+        count += 1;
+    }
+    let count = count.max(1);
+    planned.shard_memory = (memory / count).max(64 << 10);
+    planned.shard_rows = rows / count;
+    if !job.has_lookups() {
+        return PLAIN_CHUNK;
+    }
+    (crate::run::batch::budget(options.memory) / planned.shard_memory).clamp(1, LARGEST_CHUNK)
+}

@@ -1,0 +1,41 @@
+//! Publishing a finished shard: fenced, conditional, atomic.
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use storage::state::fence::{Fence, FenceError};
+use storage::state::plan::PlanLine;
+use storage::state::report::OutputShard;
+use storage::{Payload, PutCondition};
+
+use crate::error::ShardError;
+use crate::job::Job;
+use crate::parquet_file::hex;
+
+/// The bytes of a shard with their hash: CPU work, done before publishing.
+pub fn payload(bytes: Bytes) -> Payload {
+    let sha256 = hex(&Sha256::digest(&bytes));
+    Payload { bytes, sha256 }
+}
+
+/// Writes the shard, if the lock still holds. What is there already is replaced only where the
+/// plan has looked at it.
+pub async fn publish(job: &Job, fence: &Fence, line: &PlanLine, payload: Payload) -> Result<OutputShard, ShardError> {
+    match fence.check().await {
+        Ok(()) => {}
+        Err(FenceError::Lost(lost)) => return Err(ShardError::LockLost(lost.to_string())),
+        Err(error) => return Err(ShardError::LockLost(error.to_string())),
+    }
+    let condition = match &line.existing {
+        Some(existing) => PutCondition::Replace(existing.etag.clone()),
+        None => PutCondition::Create,
+    };
+    let sha256 = payload.sha256.clone();
+    match job.output.put(&line.path, payload, condition).await {
+        Ok(published) => Ok(OutputShard { size: published.size, etag: published.etag, sha256: Some(sha256) }),
+        Err(error) if error.is_conflict() => Err(ShardError::Conflict {
+            uri: format!("{}{}", job.output.uri(), line.path),
+            reason: "another program wrote it while this run was on; it was left as it is: run again to compare it".to_owned(),
+        }),
+        Err(error) => Err(error.into()),
+    }
+}
