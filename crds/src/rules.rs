@@ -4,11 +4,12 @@
 //! with the same messages. A message says what was expected and how to get there, and
 //! never depends on the values, so that both places print the same words.
 
-use kube::core::{Reason, Rule};
+use kube::core::Rule;
 
 use crate::types::BUILT_IN_NAMES;
 
-/// A rule from its expression and message.
+/// A rule from its expression and message. It has no `reason`: with one such as
+/// `FieldValueDuplicate` the API server leaves the message out of its answer.
 fn rule(expression: impl Into<String>, message: &str) -> Rule {
     Rule::new(expression).message(message)
 }
@@ -46,7 +47,6 @@ pub fn names_are_unique() -> Rule {
         "self.all(a, self.exists_one(b, a == b))",
         "a name is listed twice; list each one once",
     )
-    .reason(Reason::FieldValueDuplicate)
 }
 
 /// Names of columns differ by more than case.
@@ -55,7 +55,6 @@ pub fn column_names_are_unique() -> Rule {
         "self.all(a, self.exists_one(b, a.name.lowerAscii() == b.name.lowerAscii()))",
         "two columns have the same name, or names that differ only in case, which many readers do not tell apart; rename one",
     )
-    .reason(Reason::FieldValueDuplicate)
 }
 
 /// Names of fields of a struct differ by more than case.
@@ -64,7 +63,6 @@ pub fn field_names_are_unique() -> Rule {
         "self.all(a, self.exists_one(b, a.name.lowerAscii() == b.name.lowerAscii()))",
         "two fields have the same name, or names that differ only in case, which many readers do not tell apart; rename one",
     )
-    .reason(Reason::FieldValueDuplicate)
 }
 
 /// Variables of the environment differ.
@@ -73,7 +71,6 @@ pub fn environment_is_unique() -> Rule {
         "self.all(a, self.exists_one(b, a.name == b.name))",
         "a variable is set twice; set each one once",
     )
-    .reason(Reason::FieldValueDuplicate)
 }
 
 /// No marker is listed twice.
@@ -82,7 +79,6 @@ pub fn markers_are_unique() -> Rule {
         "self.all(a, self.exists_one(b, a.contains == b.contains))",
         "a marker is listed twice, and only its first entry could ever match; remove the other",
     )
-    .reason(Reason::FieldValueDuplicate)
 }
 
 /// A source inference has a marker or a default.
