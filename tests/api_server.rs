@@ -1,6 +1,8 @@
 //! What a real API server says about the CustomResourceDefinition and about manifests, and
 //! that the command line says the same.
 
+#![allow(clippy::unwrap_used)] // helpers of tests may fail loudly, as tests do
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Files that are generated from the types are as generated, and as they should be.
 
+#![allow(clippy::unwrap_used)] // helpers of tests may fail loudly, as tests do
+
 use std::path::Path;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
