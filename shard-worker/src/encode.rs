@@ -245,6 +245,7 @@ fn encoding(schema: &SchemaDescriptor) -> WriterPropertiesPtr {
             PhysicalType::FLOAT | PhysicalType::DOUBLE => {
                 builder = builder.set_column_dictionary_enabled(column.path().clone(), false).set_column_encoding(column.path().clone(), Encoding::BYTE_STREAM_SPLIT);
             }
+            PhysicalType::INT32 | PhysicalType::INT64 => builder = builder.set_column_dictionary_enabled(column.path().clone(), false),
             // Long texts would be repeated in the footer.
             PhysicalType::BYTE_ARRAY => builder = builder.set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None),
             _ => {}

@@ -72,11 +72,16 @@ fn execute(arguments: Arguments) -> Result<Exit> {
     }
 }
 
+/// Blocking threads beside those that compute: for the file system.
+const IO_THREADS: usize = 8;
+
 /// Runs a command on a runtime with few threads of its own: CPU work goes to blocking threads.
+/// Those are few, too, because each keeps memory of its own.
 fn block_on(threads: Option<usize>, command: impl Future<Output = Result<Exit>>) -> Result<Exit> {
     let threads = threads.unwrap_or_else(resources::threads);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads.clamp(1, 8))
+        .max_blocking_threads(threads + IO_THREADS)
         .enable_all()
         .build()
         .map_err(|error| Error::Usage(format!("the runtime cannot start: {error}")))?;

@@ -64,11 +64,11 @@ impl<'a> Bounds<'a> {
         let Some((low, high)) = self.0.get(usize::from(group)).copied().flatten() else {
             return false;
         };
-        let Some(Statistics::ByteArray(statistics)) = statistics else {
+        let Some(statistics @ Statistics::ByteArray(_)) = statistics else {
             return true;
         };
         // Bounds of old writers, in the deprecated fields, were ordered as signed bytes.
-        if !statistics.is_min_max_backwards_compatible() && statistics.min_bytes_opt().is_none() {
+        if statistics.is_min_max_deprecated() {
             return true;
         }
         match (statistics.min_bytes_opt(), statistics.max_bytes_opt()) {
