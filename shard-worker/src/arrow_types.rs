@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, LargeListArray, ListArray, StructArray, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, LargeListArray, ListArray, StructArray, new_null_array,
+};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType as Arrow, Field, FieldRef, Fields, TimeUnit};
@@ -29,8 +31,15 @@ pub fn arrow_type(data_type: &DataType) -> Arrow {
         DataType::Binary => Arrow::LargeBinary,
         DataType::Date => Arrow::Date32,
         DataType::Timestamp => Arrow::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-        DataType::List(item) => Arrow::List(Arc::new(Field::new("element", arrow_type(item), true))),
-        DataType::Struct(fields) => Arrow::Struct(fields.iter().map(|field| Field::new(&field.name, arrow_type(&field.data_type), true)).collect()),
+        DataType::List(item) => {
+            Arrow::List(Arc::new(Field::new("element", arrow_type(item), true)))
+        }
+        DataType::Struct(fields) => Arrow::Struct(
+            fields
+                .iter()
+                .map(|field| Field::new(&field.name, arrow_type(&field.data_type), true))
+                .collect(),
+        ),
     }
 }
 
@@ -47,7 +56,10 @@ pub fn spell(data_type: &Arrow) -> String {
         Arrow::Boolean => "bool".to_owned(),
         Arrow::List(item) | Arrow::LargeList(item) => format!("list<{}>", spell(item.data_type())),
         Arrow::Struct(fields) => {
-            let inner: Vec<String> = fields.iter().map(|field| format!("{}: {}", field.name(), spell(field.data_type()))).collect();
+            let inner: Vec<String> = fields
+                .iter()
+                .map(|field| format!("{}: {}", field.name(), spell(field.data_type())))
+                .collect();
             format!("struct<{}>", inner.join(", "))
         }
         other => other.to_string().to_lowercase(),
@@ -57,42 +69,76 @@ pub fn spell(data_type: &Arrow) -> String {
 /// Whether two types hold the same values in the same physical form, whatever their list
 /// children are called, however wide their offsets are, and whether nulls are allowed.
 pub fn same_values(left: &Arrow, right: &Arrow) -> bool {
-    let text = |data_type: &Arrow| matches!(data_type, Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View);
-    let blob = |data_type: &Arrow| matches!(data_type, Arrow::Binary | Arrow::LargeBinary | Arrow::BinaryView);
+    let text =
+        |data_type: &Arrow| matches!(data_type, Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View);
+    let blob = |data_type: &Arrow| {
+        matches!(
+            data_type,
+            Arrow::Binary | Arrow::LargeBinary | Arrow::BinaryView
+        )
+    };
     match (left, right) {
-        (Arrow::List(left) | Arrow::LargeList(left), Arrow::List(right) | Arrow::LargeList(right)) => same_values(left.data_type(), right.data_type()),
+        (
+            Arrow::List(left) | Arrow::LargeList(left),
+            Arrow::List(right) | Arrow::LargeList(right),
+        ) => same_values(left.data_type(), right.data_type()),
         (Arrow::Struct(left), Arrow::Struct(right)) => {
             left.len() == right.len()
-                && left.iter().zip(right).all(|(left, right)| left.name() == right.name() && same_values(left.data_type(), right.data_type()))
+                && left.iter().zip(right).all(|(left, right)| {
+                    left.name() == right.name() && same_values(left.data_type(), right.data_type())
+                })
         }
         (Arrow::Dictionary(_, left), right) => same_values(left, right),
         (left, Arrow::Dictionary(_, right)) => same_values(left, right),
-        (left, right) => left == right || (text(left) && text(right)) || (blob(left) && blob(right)),
+        (left, right) => {
+            left == right || (text(left) && text(right)) || (blob(left) && blob(right))
+        }
     }
 }
 
 /// Whether values of `from` may be brought into `to` without loss, struct fields by name.
 /// `Err` says what is in the way.
 pub fn check_adaptable(from: &Arrow, to: &Arrow) -> Result<(), String> {
-    let refuse = || Err(format!("has type {}, declared is {}", spell(from), spell(to)));
+    let refuse = || {
+        Err(format!(
+            "has type {}, declared is {}",
+            spell(from),
+            spell(to)
+        ))
+    };
     match (from, to) {
         (Arrow::Dictionary(_, value), _) => check_adaptable(value, to),
         (Arrow::Struct(from), Arrow::Struct(to)) => {
             for field in to {
                 let Some((_, found)) = from.find(field.name()) else {
                     let names: Vec<&str> = from.iter().map(|field| field.name().as_str()).collect();
-                    return Err(format!("has no field {:?} (its fields are {})", field.name(), names.join(", ")));
+                    return Err(format!(
+                        "has no field {:?} (its fields are {})",
+                        field.name(),
+                        names.join(", ")
+                    ));
                 };
-                check_adaptable(found.data_type(), field.data_type()).map_err(|reason| format!("field {:?} {reason}", field.name()))?;
+                check_adaptable(found.data_type(), field.data_type())
+                    .map_err(|reason| format!("field {:?} {reason}", field.name()))?;
             }
             Ok(())
         }
-        (Arrow::List(from) | Arrow::LargeList(from), Arrow::List(to)) => check_adaptable(from.data_type(), to.data_type()),
+        (Arrow::List(from) | Arrow::LargeList(from), Arrow::List(to)) => {
+            check_adaptable(from.data_type(), to.data_type())
+        }
         (Arrow::Null, _) => Ok(()),
         _ if same_values(from, to) => Ok(()),
         _ if from.is_integer() && to.is_integer() => Ok(()),
         (Arrow::Float16 | Arrow::Float32, Arrow::Float32 | Arrow::Float64) => Ok(()),
-        (Arrow::Int8 | Arrow::Int16 | Arrow::Int32 | Arrow::UInt8 | Arrow::UInt16 | Arrow::UInt32, Arrow::Float64) => Ok(()),
+        (
+            Arrow::Int8
+            | Arrow::Int16
+            | Arrow::Int32
+            | Arrow::UInt8
+            | Arrow::UInt16
+            | Arrow::UInt32,
+            Arrow::Float64,
+        ) => Ok(()),
         (Arrow::Binary | Arrow::LargeBinary | Arrow::BinaryView, Arrow::LargeUtf8) => Ok(()),
         (Arrow::Timestamp(_, _), Arrow::Timestamp(_, _)) => Ok(()),
         _ => refuse(),
@@ -107,22 +153,38 @@ pub fn adapt(array: &ArrayRef, to: &Arrow) -> Result<ArrayRef, String> {
             let source = array.as_struct();
             let mut children = Vec::with_capacity(fields.len());
             for field in fields {
-                let child = source.column_by_name(field.name()).ok_or_else(|| format!("no field {:?}", field.name()))?;
+                let child = source
+                    .column_by_name(field.name())
+                    .ok_or_else(|| format!("no field {:?}", field.name()))?;
                 let masked = mask_child(source, child)?;
                 children.push(adapt(&masked, field.data_type())?);
             }
-            Ok(Arc::new(present_struct(fields.clone(), children, array.len())?))
+            Ok(Arc::new(present_struct(
+                fields.clone(),
+                children,
+                array.len(),
+            )?))
         }
         (Arrow::List(_), Arrow::List(item)) => {
             let list = array.as_list::<i32>();
             let values = adapt(list.values(), item.data_type())?;
-            let rebuilt = ListArray::try_new(item.clone(), list.offsets().clone(), values, list.nulls().cloned());
+            let rebuilt = ListArray::try_new(
+                item.clone(),
+                list.offsets().clone(),
+                values,
+                list.nulls().cloned(),
+            );
             Ok(Arc::new(rebuilt.map_err(|error| error.to_string())?))
         }
         (Arrow::LargeList(_), Arrow::List(item)) => {
             let list = array.as_list::<i64>();
             let values = adapt(list.values(), item.data_type())?;
-            let large = LargeListArray::try_new(item.clone(), list.offsets().clone(), values, list.nulls().cloned());
+            let large = LargeListArray::try_new(
+                item.clone(),
+                list.offsets().clone(),
+                values,
+                list.nulls().cloned(),
+            );
             let large: ArrayRef = Arc::new(large.map_err(|error| error.to_string())?);
             cast(&large, to)
         }
@@ -133,7 +195,10 @@ pub fn adapt(array: &ArrayRef, to: &Arrow) -> Result<ArrayRef, String> {
 }
 
 fn cast(array: &ArrayRef, to: &Arrow) -> Result<ArrayRef, String> {
-    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let options = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
     cast_with_options(array, to, &options).map_err(|error| error.to_string())
 }
 
@@ -146,20 +211,33 @@ fn mask_child(parent: &StructArray, child: &ArrayRef) -> Result<ArrayRef, String
         return Ok(child.clone());
     }
     let union = arrow::buffer::NullBuffer::union(Some(nulls), child.nulls());
-    let data = child.to_data().into_builder().nulls(union).build().map_err(|error| error.to_string())?;
+    let data = child
+        .to_data()
+        .into_builder()
+        .nulls(union)
+        .build()
+        .map_err(|error| error.to_string())?;
     Ok(arrow::array::make_array(data))
 }
 
 /// A struct of which every row is present.
-pub fn present_struct(fields: Fields, children: Vec<ArrayRef>, rows: usize) -> Result<StructArray, String> {
-    StructArray::try_new_with_length(fields, children, None, rows).map_err(|error| error.to_string())
+pub fn present_struct(
+    fields: Fields,
+    children: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<StructArray, String> {
+    StructArray::try_new_with_length(fields, children, None, rows)
+        .map_err(|error| error.to_string())
 }
 
 /// `rows` rows without a value: null, or a present struct whose children are null.
 pub fn empty_array(data_type: &Arrow, rows: usize) -> ArrayRef {
     match data_type {
         Arrow::Struct(fields) => {
-            let children = fields.iter().map(|field| empty_array(field.data_type(), rows)).collect();
+            let children = fields
+                .iter()
+                .map(|field| empty_array(field.data_type(), rows))
+                .collect();
             match present_struct(fields.clone(), children, rows) {
                 Ok(array) => Arc::new(array),
                 Err(_) => new_null_array(data_type, rows),
@@ -175,7 +253,11 @@ pub fn is_missing(array: &dyn Array, row: usize) -> bool {
         return true;
     }
     match array.data_type() {
-        Arrow::Struct(_) => array.as_struct().columns().iter().all(|child| is_missing(child, row)),
+        Arrow::Struct(_) => array
+            .as_struct()
+            .columns()
+            .iter()
+            .all(|child| is_missing(child, row)),
         Arrow::Null => true,
         _ => false,
     }
@@ -187,7 +269,10 @@ pub fn count_values(array: &ArrayRef) -> (u64, u64) {
         Some(present) => present.count_set_bits(),
         None => array.len(),
     };
-    let errors = match array.as_struct_opt().and_then(|array| array.column_by_name("error")) {
+    let errors = match array
+        .as_struct_opt()
+        .and_then(|array| array.column_by_name("error"))
+    {
         Some(error) => error.len() - error.null_count(),
         None => 0,
     };

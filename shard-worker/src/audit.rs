@@ -16,7 +16,7 @@ use crate::evaluate::decode;
 use crate::job::Job;
 use crate::keys;
 use crate::parquet_file::ParquetFile;
-use crate::run::batch::guarded;
+use crate::run::batch::{guarded, guarded_future};
 
 /// Shards read at once.
 const IN_FLIGHT: usize = 16;
@@ -74,7 +74,11 @@ struct Part {
 
 /// Reads the keys and own columns of every sidecar shard.
 pub async fn audit(job: Arc<Job>, options: AuditOptions) -> Result<AuditReport> {
-    let mut report = AuditReport { version: 1, output: job.output_prefix.uri.clone(), ..AuditReport::default() };
+    let mut report = AuditReport {
+        version: 1,
+        output: job.output_prefix.uri.clone(),
+        ..AuditReport::default()
+    };
     let cpu = Arc::new(Semaphore::new(options.threads));
     let mut depths: Vec<Option<HashMap<String, SourceCounts>>> = vec![Some(HashMap::new()); DEPTHS];
     let mut pages = job.output.list_shards();
@@ -83,25 +87,44 @@ pub async fn audit(job: Arc<Job>, options: AuditOptions) -> Result<AuditReport> 
             let (job, cpu) = (job.clone(), cpu.clone());
             async move {
                 let path = meta.key.clone();
-                (path, read(&job, meta, cpu).await)
+                let part = guarded_future(&path, read(&job, meta, cpu)).await;
+                (path, part)
             }
         });
         let mut parts = shards.buffered(IN_FLIGHT);
         while let Some((path, part)) = parts.next().await {
             match part {
                 Ok(part) => merge(&mut report, &mut depths, part),
-                Err(ShardError::Storage(error)) if error.is_refused() => return Err(Error::Storage(error)),
-                Err(error) => report.failures.push(Failure { path, reason: error.to_string() }),
+                Err(ShardError::Storage(error)) if error.is_refused() => {
+                    return Err(Error::Storage(error));
+                }
+                Err(error) => report.failures.push(Failure {
+                    path,
+                    reason: error.to_string(),
+                }),
             }
         }
     }
-    let readable = depths.into_iter().flatten().filter(|prefixes| prefixes.len() <= READABLE).max_by_key(HashMap::len);
+    let readable = depths
+        .into_iter()
+        .flatten()
+        .filter(|prefixes| prefixes.len() <= READABLE)
+        .max_by_key(HashMap::len);
     report.prefixes = readable.unwrap_or_default().into_iter().collect();
-    report.unmatched_prefixes = report.prefixes.iter().filter(|(_, counts)| counts.matched == 0).map(|(prefix, _)| prefix.clone()).collect();
+    report.unmatched_prefixes = report
+        .prefixes
+        .iter()
+        .filter(|(_, counts)| counts.matched == 0)
+        .map(|(prefix, _)| prefix.clone())
+        .collect();
     Ok(report)
 }
 
-fn merge(report: &mut AuditReport, depths: &mut [Option<HashMap<String, SourceCounts>>], part: Part) {
+fn merge(
+    report: &mut AuditReport,
+    depths: &mut [Option<HashMap<String, SourceCounts>>],
+    part: Part,
+) {
     report.shards += 1;
     report.rows += part.rows;
     report.matched += part.matched;
@@ -141,7 +164,9 @@ async fn read(job: &Arc<Job>, meta: ObjectMeta, cpu: Arc<Semaphore>) -> Result<P
         }
     }
     file.fetch(&*job.output, &leaves, &job.hints[0]).await?;
-    let Ok(_permit) = cpu.acquire_owned().await else { return Err(ShardError::Stopped) };
+    let Ok(_permit) = cpu.acquire_owned().await else {
+        return Err(ShardError::Stopped);
+    };
     let (job, uri) = (job.clone(), file.uri.clone());
     let task = tokio::task::spawn_blocking(move || guarded(&uri, || count(&job, &file)));
     task.await.unwrap_or(Err(ShardError::Stopped))
@@ -150,10 +175,17 @@ async fn read(job: &Arc<Job>, meta: ObjectMeta, cpu: Arc<Semaphore>) -> Result<P
 fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
     let keys = keys::read(file, &job.key)?;
     let rows = keys.len();
-    let mut part = Part { rows: rows as u64, null_keys: keys.null_count() as u64, prefixes: vec![HashMap::new(); DEPTHS], ..Part::default() };
+    let mut part = Part {
+        rows: rows as u64,
+        null_keys: keys.null_count() as u64,
+        prefixes: vec![HashMap::new(); DEPTHS],
+        ..Part::default()
+    };
     let mut matched = vec![false; rows];
     for field in &job.declared {
-        let Some(root) = file.root(field.name()) else { continue };
+        let Some(root) = file.root(field.name()) else {
+            continue;
+        };
         let counts = part.columns.entry(field.name().clone()).or_default();
         let mut start = 0;
         for array in decode(file, root)? {
@@ -170,16 +202,30 @@ fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
         }
     }
     for (row, &is_matched) in matched.iter().enumerate() {
-        let counts = SourceCounts { rows: 1, matched: u64::from(is_matched) };
+        let counts = SourceCounts {
+            rows: 1,
+            matched: u64::from(is_matched),
+        };
         part.matched += counts.matched;
         let Some(key) = keys.get(row) else { continue };
         if !job.sources.is_empty() {
-            let source = job.sources.infer(key).map(|group| job.sources.names()[usize::from(group)].clone());
-            add(part.sources.entry(source.unwrap_or_default()).or_default(), counts);
+            let source = job
+                .sources
+                .infer(key)
+                .map(|group| job.sources.names()[usize::from(group)].clone());
+            add(
+                part.sources.entry(source.unwrap_or_default()).or_default(),
+                counts,
+            );
         }
         let key = String::from_utf8_lossy(key);
         for (depth, prefixes) in part.prefixes.iter_mut().enumerate() {
-            add(prefixes.entry(path_prefix(&key, depth + 1).to_owned()).or_default(), counts);
+            add(
+                prefixes
+                    .entry(path_prefix(&key, depth + 1).to_owned())
+                    .or_default(),
+                counts,
+            );
         }
     }
     Ok(part)
@@ -201,32 +247,74 @@ fn path_prefix(path: &str, depth: usize) -> &str {
 
 impl fmt::Display for AuditReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |counts: &SourceCounts| 100.0 * counts.matched as f64 / counts.rows.max(1) as f64;
+        let percent =
+            |counts: &SourceCounts| 100.0 * counts.matched as f64 / counts.rows.max(1) as f64;
         writeln!(formatter, "output  {}", self.output)?;
-        let all = SourceCounts { rows: self.rows, matched: self.matched };
-        writeln!(formatter, "rows    {} in {} shards, {} matched ({:.1} %), {} without a key", self.rows, self.shards, self.matched, percent(&all), self.null_keys)?;
+        let all = SourceCounts {
+            rows: self.rows,
+            matched: self.matched,
+        };
+        writeln!(
+            formatter,
+            "rows    {} in {} shards, {} matched ({:.1} %), {} without a key",
+            self.rows,
+            self.shards,
+            self.matched,
+            percent(&all),
+            self.null_keys
+        )?;
         for (title, table) in [("source", &self.sources), ("path prefix", &self.prefixes)] {
             if table.is_empty() {
                 continue;
             }
-            writeln!(formatter, "\n{title:<44} {:>12} {:>12} {:>8}", "rows", "matched", "match")?;
+            writeln!(
+                formatter,
+                "\n{title:<44} {:>12} {:>12} {:>8}",
+                "rows", "matched", "match"
+            )?;
             for (name, counts) in table {
                 let name = if name.is_empty() { "(none)" } else { name };
-                let mark = if counts.matched == 0 { "  <- matches nothing" } else { "" };
-                writeln!(formatter, "{name:<44} {:>12} {:>12} {:>6.1} %{mark}", counts.rows, counts.matched, percent(counts))?;
+                let mark = if counts.matched == 0 {
+                    "  <- matches nothing"
+                } else {
+                    ""
+                };
+                writeln!(
+                    formatter,
+                    "{name:<44} {:>12} {:>12} {:>6.1} %{mark}",
+                    counts.rows,
+                    counts.matched,
+                    percent(counts)
+                )?;
             }
         }
         if !self.columns.is_empty() {
-            writeln!(formatter, "\n{:<44} {:>12} {:>12} {:>8}", "column", "populated", "null", "error")?;
+            writeln!(
+                formatter,
+                "\n{:<44} {:>12} {:>12} {:>8}",
+                "column", "populated", "null", "error"
+            )?;
             for (name, counts) in &self.columns {
-                writeln!(formatter, "{name:<44} {:>12} {:>12} {:>8}", counts.populated, counts.null, counts.error)?;
+                writeln!(
+                    formatter,
+                    "{name:<44} {:>12} {:>12} {:>8}",
+                    counts.populated, counts.null, counts.error
+                )?;
             }
         }
         if !self.unmatched_prefixes.is_empty() {
-            writeln!(formatter, "\nNo row matches under {}.\nIf that is a source of its own, add a marker for it to dataset.sources and its file to the index.", self.unmatched_prefixes.join(", "))?;
+            writeln!(
+                formatter,
+                "\nNo row matches under {}.\nIf that is a source of its own, add a marker for it to dataset.sources and its file to the index.",
+                self.unmatched_prefixes.join(", ")
+            )?;
         }
         for failure in &self.failures {
-            writeln!(formatter, "unreadable: {}: {}", failure.path, failure.reason)?;
+            writeln!(
+                formatter,
+                "unreadable: {}: {}",
+                failure.path, failure.reason
+            )?;
         }
         Ok(())
     }
@@ -238,7 +326,14 @@ mod tests {
 
     #[test]
     fn prefixes_are_whole_folders() {
-        let table = [("s3://bucket/a/b/c.jpg", 1, "s3://bucket/"), ("s3://bucket/a/b/c.jpg", 2, "s3://bucket/a/"), ("s3://bucket/a/b/c.jpg", 9, "s3://bucket/a/b/"), ("a/b.jpg", 1, "a/"), ("b.jpg", 3, ""), ("/x/y", 1, "/")];
+        let table = [
+            ("s3://bucket/a/b/c.jpg", 1, "s3://bucket/"),
+            ("s3://bucket/a/b/c.jpg", 2, "s3://bucket/a/"),
+            ("s3://bucket/a/b/c.jpg", 9, "s3://bucket/a/b/"),
+            ("a/b.jpg", 1, "a/"),
+            ("b.jpg", 3, ""),
+            ("/x/y", 1, "/"),
+        ];
         for (path, depth, expected) in table {
             assert_eq!(path_prefix(path, depth), expected, "{path} at {depth}");
         }

@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use arrow::datatypes::{DataType as Arrow, FieldRef};
 use parquet::arrow::parquet_to_arrow_schema;
 
-use crate::arrow_types::{check_adaptable, same_values, spell};
+use crate::arrow_types::check_adaptable;
+use crate::encode::parquet_type;
 use crate::error::ShardError;
 use crate::parquet_file::ParquetFile;
+
+static CASE_WARNING: std::sync::Once = std::sync::Once::new();
 
 /// Where the values of a column come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,13 +94,27 @@ pub struct ColumnPlan {
 
 impl ColumnPlan {
     /// Main's columns but the image column.
-    pub fn start(main: &ParquetFile, key: &str, image: Option<&str>, declared: &[FieldRef]) -> Result<Self, ShardError> {
+    pub fn start(
+        main: &ParquetFile,
+        key: &str,
+        image: Option<&str>,
+        declared: &[FieldRef],
+    ) -> Result<Self, ShardError> {
         main.check_names()?;
         if main.root(key).is_none() {
             let names: Vec<&str> = main.roots().iter().map(|field| field.name()).collect();
-            return Err(ShardError::schema(&main.uri, format!("no key column {key:?}; its columns are {}", names.join(", "))));
+            return Err(ShardError::schema(
+                &main.uri,
+                format!(
+                    "no key column {key:?}; its columns are {}",
+                    names.join(", ")
+                ),
+            ));
         }
-        let mut plan = Self { declared: declared.to_vec(), ..Self::default() };
+        let mut plan = Self {
+            declared: declared.to_vec(),
+            ..Self::default()
+        };
         plan.protected.insert(key.to_owned());
         plan.protected.extend(image.map(str::to_owned));
         for (root, field) in main.roots().iter().enumerate() {
@@ -115,7 +132,8 @@ impl ColumnPlan {
 
     /// Values of a column so far.
     pub fn value(&self, name: &str) -> Option<&Value> {
-        self.position(name).map(|position| &self.columns[position].value)
+        self.position(name)
+            .map(|position| &self.columns[position].value)
     }
 
     /// Sets a column in place, or appends it. Key and image columns stay main's.
@@ -126,8 +144,16 @@ impl ColumnPlan {
             }
             return;
         }
-        let declared = self.declared.iter().find(|field| field.name() == name).cloned();
-        self.columns.push(PlannedColumn { name: name.to_owned(), declared, value });
+        let declared = self
+            .declared
+            .iter()
+            .find(|field| field.name() == name)
+            .cloned();
+        self.columns.push(PlannedColumn {
+            name: name.to_owned(),
+            declared,
+            value,
+        });
     }
 
     /// Whether a column always keeps main's values.
@@ -151,26 +177,42 @@ impl ColumnPlan {
             }
         }
         for column in &self.columns {
-            let Some(declared) = &column.declared else { continue };
+            let Some(declared) = &column.declared else {
+                continue;
+            };
             self.check(&column.value, declared, files)?;
         }
-        let mut folded: Vec<(String, &str)> = self.columns.iter().map(|column| (column.name.to_lowercase(), column.name.as_str())).collect();
+        let mut folded: Vec<(String, &str)> = self
+            .columns
+            .iter()
+            .map(|column| (column.name.to_lowercase(), column.name.as_str()))
+            .collect();
         folded.sort();
         if let Some(pair) = folded.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            tracing::warn!(shard = %files.main.meta.key, "columns {:?} and {:?} differ in case only; engines that ignore case cannot read both", pair[0].1, pair[1].1);
+            // Every shard has the same columns: once says it all.
+            CASE_WARNING.call_once(|| tracing::warn!(shard = %files.main.meta.key, "columns {:?} and {:?} differ in case only; engines that ignore case cannot read both", pair[0].1, pair[1].1));
         }
         Ok(self)
     }
 
-    fn check(&self, value: &Value, declared: &FieldRef, files: &ShardFiles) -> Result<(), ShardError> {
+    fn check(
+        &self,
+        value: &Value,
+        declared: &FieldRef,
+        files: &ShardFiles,
+    ) -> Result<(), ShardError> {
         match value {
             Value::File { file, root } => {
-                let Some(file) = files.get(*file) else { return Ok(()) };
+                let Some(file) = files.get(*file) else {
+                    return Ok(());
+                };
                 let natural = natural_type(file, *root)?;
                 check_adaptable(&natural, declared.data_type())
                     .map_err(|reason| ShardError::schema(&file.uri, format!("column {:?} {reason}; declare the type it has, or drop it with extractScaffold", declared.name())))
             }
-            Value::FirstPresent { candidates, .. } => candidates.iter().try_for_each(|candidate| self.check(candidate, declared, files)),
+            Value::FirstPresent { candidates, .. } => candidates
+                .iter()
+                .try_for_each(|candidate| self.check(candidate, declared, files)),
             Value::Empty | Value::Lookup { .. } => Ok(()),
         }
     }
@@ -179,20 +221,30 @@ impl ColumnPlan {
 /// The Arrow type of a top-level column, from the physical schema alone: an embedded Arrow
 /// schema may contradict it.
 pub fn natural_type(file: &ParquetFile, root: usize) -> Result<Arrow, ShardError> {
-    let schema = parquet_to_arrow_schema(file.metadata.file_metadata().schema_descr(), None).map_err(|error| ShardError::malformed(&file.uri, error))?;
-    let field = schema.fields().get(root).ok_or_else(|| ShardError::malformed(&file.uri, "the schema has columns that no reader knows"))?;
+    let schema = parquet_to_arrow_schema(file.metadata.file_metadata().schema_descr(), None)
+        .map_err(|error| ShardError::malformed(&file.uri, error))?;
+    let field = schema.fields().get(root).ok_or_else(|| {
+        ShardError::malformed(&file.uri, "the schema has columns that no reader knows")
+    })?;
     Ok(field.data_type().clone())
 }
 
-/// Whether a column can pass as it is: nothing is declared, or what is declared is what it is.
-pub fn passes_unchanged(file: &ParquetFile, root: usize, declared: Option<&FieldRef>) -> Result<bool, ShardError> {
+/// Whether a column can pass as it is: nothing is declared, or its physical type is the one that
+/// any other shard has under this declaration. Writers differ in whether they allow nulls, in
+/// what they call the items of lists, and in annotations.
+pub fn passes_unchanged(
+    file: &ParquetFile,
+    root: usize,
+    declared: Option<&FieldRef>,
+) -> Result<bool, ShardError> {
     match declared {
         None => Ok(true),
         Some(field) => {
-            let natural = natural_type(file, root)?;
-            let passes = same_values(&natural, field.data_type());
+            let declared =
+                parquet_type(field).map_err(|error| ShardError::malformed(&file.uri, error))?;
+            let passes = file.roots()[root] == declared;
             if !passes {
-                tracing::debug!(file = %file.uri, column = %field.name(), "decoded: {} is not {}", spell(&natural), spell(field.data_type()));
+                tracing::debug!(file = %file.uri, column = %field.name(), "decoded: {:?} is not {declared:?}", file.roots()[root]);
             }
             Ok(passes)
         }

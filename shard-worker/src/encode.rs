@@ -60,17 +60,30 @@ pub struct Sidecar {
 
 /// How one column gets into the file.
 enum Column {
-    Spliced { file: usize, root: usize },
-    Encoded { field: FieldRef, arrays: Vec<ArrayRef>, leaves: usize },
+    Spliced {
+        file: usize,
+        root: usize,
+    },
+    Encoded {
+        field: FieldRef,
+        arrays: Vec<ArrayRef>,
+        leaves: usize,
+    },
 }
 
 /// Builds the sidecar of a shard.
-pub fn sidecar(shard: &LoadedShard, found: &[ShardFound<'_>], digest: &str) -> Result<Sidecar, ShardError> {
+pub fn sidecar(
+    shard: &LoadedShard,
+    found: &[ShardFound<'_>],
+    digest: &str,
+) -> Result<Sidecar, ShardError> {
     let files = &shard.files;
     let main = &files.main;
     let group_rows = main.group_rows();
     let uri = &main.uri;
-    let failed = |error: parquet::errors::ParquetError| ShardError::malformed(uri, format!("its sidecar cannot be written: {error}"));
+    let failed = |error: parquet::errors::ParquetError| {
+        ShardError::malformed(uri, format!("its sidecar cannot be written: {error}"))
+    };
 
     let mut columns = Vec::with_capacity(shard.plan.columns.len());
     let mut types: Vec<TypePtr> = Vec::with_capacity(shard.plan.columns.len());
@@ -83,7 +96,12 @@ pub fn sidecar(shard: &LoadedShard, found: &[ShardFound<'_>], digest: &str) -> R
         columns.push(column);
         types.push(parquet_type);
     }
-    let encoded_types: Vec<TypePtr> = columns.iter().zip(&types).filter(|(column, _)| matches!(column, Column::Encoded { .. })).map(|(_, parquet_type)| parquet_type.clone()).collect();
+    let encoded_types: Vec<TypePtr> = columns
+        .iter()
+        .zip(&types)
+        .filter(|(column, _)| matches!(column, Column::Encoded { .. }))
+        .map(|(_, parquet_type)| parquet_type.clone())
+        .collect();
     let encoded_fields: Vec<FieldRef> = columns
         .iter()
         .filter_map(|column| match column {
@@ -93,24 +111,45 @@ pub fn sidecar(shard: &LoadedShard, found: &[ShardFound<'_>], digest: &str) -> R
         .collect();
 
     let root = message(types).map_err(failed)?;
-    let metadata = [(META_VERSION, FORMAT_VERSION), (META_DIGEST, digest), (META_MAIN_FOOTER, &main.footer_sha256)];
-    let metadata = metadata.into_iter().map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned())).collect();
-    let properties = WriterProperties::builder().set_created_by(CREATED_BY.to_owned()).set_key_value_metadata(Some(metadata)).set_offset_index_disabled(true).build();
+    let metadata = [
+        (META_VERSION, FORMAT_VERSION),
+        (META_DIGEST, digest),
+        (META_MAIN_FOOTER, &main.footer_sha256),
+    ];
+    let metadata = metadata
+        .into_iter()
+        .map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()))
+        .collect();
+    let properties = WriterProperties::builder()
+        .set_created_by(CREATED_BY.to_owned())
+        .set_key_value_metadata(Some(metadata))
+        .set_offset_index_disabled(true)
+        .build();
     let estimate = main.bytes.held() + main.num_rows() * 64;
-    let mut writer = SerializedFileWriter::new(Vec::with_capacity(estimate), root, Arc::new(properties)).map_err(failed)?;
+    let mut writer =
+        SerializedFileWriter::new(Vec::with_capacity(estimate), root, Arc::new(properties))
+            .map_err(failed)?;
     let encoder = Encoder::new(encoded_types, encoded_fields).map_err(failed)?;
 
     let mut start = 0;
     for (position, &(_, rows)) in main.groups().collect::<Vec<_>>().iter().enumerate() {
-        let mut encoded = encoder.encode(&columns, start, rows).map_err(failed)?.into_iter();
+        let mut encoded = encoder
+            .encode(&columns, start, rows)
+            .map_err(failed)?
+            .into_iter();
         let mut group = writer.next_row_group().map_err(failed)?;
         for column in &columns {
             match column {
                 Column::Spliced { file, root } => {
-                    let Some(file) = files.get(*file) else { continue };
-                    let Some((source_group, _)) = file.groups().nth(position) else { continue };
+                    let Some(file) = files.get(*file) else {
+                        continue;
+                    };
+                    let Some((source_group, _)) = file.groups().nth(position) else {
+                        continue;
+                    };
                     for leaf in file.leaves_of(*root) {
-                        let close = splice::close_result(file, source_group, leaf).map_err(failed)?;
+                        let close =
+                            splice::close_result(file, source_group, leaf).map_err(failed)?;
                         group.append_column(&*file.bytes, close).map_err(failed)?;
                     }
                 }
@@ -125,11 +164,20 @@ pub fn sidecar(shard: &LoadedShard, found: &[ShardFound<'_>], digest: &str) -> R
         start += rows;
     }
     let bytes = writer.into_inner().map_err(failed)?;
-    Ok(Sidecar { bytes: Bytes::from(bytes), rows: main.num_rows() as u64, counts })
+    Ok(Sidecar {
+        bytes: Bytes::from(bytes),
+        rows: main.num_rows() as u64,
+        counts,
+    })
 }
 
 /// Decides how a column is written, and evaluates it if it is encoded.
-fn column(planned: &PlannedColumn, files: &ShardFiles, found: &[ShardFound<'_>], group_rows: &[usize]) -> Result<(Column, TypePtr), ShardError> {
+fn column(
+    planned: &PlannedColumn,
+    files: &ShardFiles,
+    found: &[ShardFound<'_>],
+    group_rows: &[usize],
+) -> Result<(Column, TypePtr), ShardError> {
     let main = &files.main;
     if let Value::File { file: number, root } = planned.value
         && let Some(file) = files.get(number)
@@ -138,25 +186,66 @@ fn column(planned: &PlannedColumn, files: &ShardFiles, found: &[ShardFound<'_>],
         let parquet_type = file.roots()[root].clone();
         match splice::check(file, root, group_rows) {
             Ok(()) => return Ok((Column::Spliced { file: number, root }, parquet_type)),
-            Err(reason) => tracing::debug!(file = %file.uri, column = %planned.name, "decoded: {reason}"),
+            Err(reason) => {
+                tracing::debug!(file = %file.uri, column = %planned.name, "decoded: {reason}")
+            }
         }
         let natural = natural_type(file, root)?;
-        if file.leaves_of(root).iter().any(|&leaf| file.metadata.file_metadata().schema_descr().column(leaf).physical_type() == PhysicalType::INT96) {
-            return Err(ShardError::schema(&file.uri, format!("column {:?} is INT96 and cannot be copied unchanged; drop it with extractScaffold", planned.name)));
+        if file.leaves_of(root).iter().any(|&leaf| {
+            file.metadata
+                .file_metadata()
+                .schema_descr()
+                .column(leaf)
+                .physical_type()
+                == PhysicalType::INT96
+        }) {
+            return Err(ShardError::schema(
+                &file.uri,
+                format!(
+                    "column {:?} is INT96 and cannot be copied unchanged; drop it with extractScaffold",
+                    planned.name
+                ),
+            ));
         }
-        let schema = parquet::arrow::parquet_to_arrow_schema(file.metadata.file_metadata().schema_descr(), None).map_err(|error| ShardError::malformed(&file.uri, error))?;
+        let schema = parquet::arrow::parquet_to_arrow_schema(
+            file.metadata.file_metadata().schema_descr(),
+            None,
+        )
+        .map_err(|error| ShardError::malformed(&file.uri, error))?;
         let field = Arc::new(schema.field(root).clone().with_data_type(widen(&natural)));
         let arrays = decode(file, root)?;
         let leaves = file.leaves_of(root).len();
-        return Ok((Column::Encoded { field, arrays, leaves }, parquet_type));
+        return Ok((
+            Column::Encoded {
+                field,
+                arrays,
+                leaves,
+            },
+            parquet_type,
+        ));
     }
     let Some(declared) = &planned.declared else {
-        return Err(ShardError::schema(&main.uri, format!("column {:?} has no declared type", planned.name)));
+        return Err(ShardError::schema(
+            &main.uri,
+            format!("column {:?} has no declared type", planned.name),
+        ));
     };
     let array = evaluate(&planned.value, declared, files, found)?;
-    let parquet_type = parquet_type(declared).map_err(|error| ShardError::malformed(&main.uri, error))?;
-    let leaves = SchemaDescriptor::new(message(vec![parquet_type.clone()]).map_err(|error| ShardError::malformed(&main.uri, error))?).num_columns();
-    Ok((Column::Encoded { field: declared.clone(), arrays: vec![array], leaves }, parquet_type))
+    let parquet_type =
+        parquet_type(declared).map_err(|error| ShardError::malformed(&main.uri, error))?;
+    let leaves = SchemaDescriptor::new(
+        message(vec![parquet_type.clone()])
+            .map_err(|error| ShardError::malformed(&main.uri, error))?,
+    )
+    .num_columns();
+    Ok((
+        Column::Encoded {
+            field: declared.clone(),
+            arrays: vec![array],
+            leaves,
+        },
+        parquet_type,
+    ))
 }
 
 /// The Parquet type of a declared column: optional throughout, lists with an `element`.
@@ -167,7 +256,11 @@ pub fn parquet_type(field: &FieldRef) -> parquet::errors::Result<TypePtr> {
 }
 
 fn message(fields: Vec<TypePtr>) -> parquet::errors::Result<TypePtr> {
-    Ok(Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?))
+    Ok(Arc::new(
+        Type::group_type_builder("schema")
+            .with_fields(fields)
+            .build()?,
+    ))
 }
 
 fn count(name: &str, arrays: &[ArrayRef]) -> ColumnCounts {
@@ -178,7 +271,12 @@ fn count(name: &str, arrays: &[ArrayRef]) -> ColumnCounts {
         errors += failed;
         rows += array.len() as u64;
     }
-    ColumnCounts { name: name.to_owned(), populated, null: rows - populated, errors }
+    ColumnCounts {
+        name: name.to_owned(),
+        populated,
+        null: rows - populated,
+        errors,
+    }
 }
 
 /// Encodes the columns that are not copied, through a schema of just those.
@@ -191,16 +289,27 @@ impl Encoder {
     fn new(types: Vec<TypePtr>, fields: Vec<FieldRef>) -> parquet::errors::Result<Self> {
         let schema = Arc::new(Schema::new(fields));
         if types.is_empty() {
-            return Ok(Self { factory: None, schema });
+            return Ok(Self {
+                factory: None,
+                schema,
+            });
         }
         let root = message(types)?;
         let properties = encoding(&SchemaDescriptor::new(root.clone()));
         let writer = SerializedFileWriter::new(std::io::sink(), root, properties)?;
-        Ok(Self { factory: Some(ArrowRowGroupWriterFactory::new(&writer, schema.clone())), schema })
+        Ok(Self {
+            factory: Some(ArrowRowGroupWriterFactory::new(&writer, schema.clone())),
+            schema,
+        })
     }
 
     /// Encodes `rows` rows from `start`: a chunk for each leaf, in order.
-    fn encode(&self, columns: &[Column], start: usize, rows: usize) -> parquet::errors::Result<Vec<parquet::arrow::arrow_writer::ArrowColumnChunk>> {
+    fn encode(
+        &self,
+        columns: &[Column],
+        start: usize,
+        rows: usize,
+    ) -> parquet::errors::Result<Vec<parquet::arrow::arrow_writer::ArrowColumnChunk>> {
         let Some(factory) = &self.factory else {
             return Ok(Vec::new());
         };
@@ -217,7 +326,10 @@ impl Encoder {
                 let (from, to) = (start.max(offset), (start + rows).min(offset + array.len()));
                 if from < to {
                     let slice = array.slice(from - offset, to - from);
-                    for (leaf, writer) in compute_leaves(field, &slice)?.iter().zip(&mut column_writers) {
+                    for (leaf, writer) in compute_leaves(field, &slice)?
+                        .iter()
+                        .zip(&mut column_writers)
+                    {
                         writer.write(leaf)?;
                     }
                 }
@@ -243,11 +355,18 @@ fn encoding(schema: &SchemaDescriptor) -> WriterPropertiesPtr {
     for column in schema.columns() {
         match column.physical_type() {
             PhysicalType::FLOAT | PhysicalType::DOUBLE => {
-                builder = builder.set_column_dictionary_enabled(column.path().clone(), false).set_column_encoding(column.path().clone(), Encoding::BYTE_STREAM_SPLIT);
+                builder = builder
+                    .set_column_dictionary_enabled(column.path().clone(), false)
+                    .set_column_encoding(column.path().clone(), Encoding::BYTE_STREAM_SPLIT);
             }
-            PhysicalType::INT32 | PhysicalType::INT64 => builder = builder.set_column_dictionary_enabled(column.path().clone(), false),
+            PhysicalType::INT32 | PhysicalType::INT64 => {
+                builder = builder.set_column_dictionary_enabled(column.path().clone(), false)
+            }
             // Long texts would be repeated in the footer.
-            PhysicalType::BYTE_ARRAY => builder = builder.set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None),
+            PhysicalType::BYTE_ARRAY => {
+                builder = builder
+                    .set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None)
+            }
             _ => {}
         }
     }

@@ -57,12 +57,18 @@ pub enum ShardError {
 impl ShardError {
     /// A [`ShardError::Malformed`] from any error.
     pub fn malformed(uri: &str, error: impl std::fmt::Display) -> Self {
-        Self::Malformed { uri: uri.to_owned(), reason: error.to_string() }
+        Self::Malformed {
+            uri: uri.to_owned(),
+            reason: error.to_string(),
+        }
     }
 
     /// A [`ShardError::Schema`].
     pub fn schema(uri: &str, reason: impl Into<String>) -> Self {
-        Self::Schema { uri: uri.to_owned(), reason: reason.into() }
+        Self::Schema {
+            uri: uri.to_owned(),
+            reason: reason.into(),
+        }
     }
 
     /// Whether another try on the same bytes would fail in the same way.
@@ -102,7 +108,10 @@ pub enum Error {
 impl Error {
     /// A [`Error::SideInput`] from any error.
     pub fn side_input(uri: &str, error: impl std::fmt::Display) -> Self {
-        Self::SideInput { uri: uri.to_owned(), reason: error.to_string() }
+        Self::SideInput {
+            uri: uri.to_owned(),
+            reason: error.to_string(),
+        }
     }
 }
 

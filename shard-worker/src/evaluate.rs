@@ -6,7 +6,9 @@ use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::{concat, interleave, take};
 use arrow::datatypes::{DataType as Arrow, FieldRef, Schema};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
 
 use crate::arrow_types::{adapt, empty_array, is_missing, present_struct};
 use crate::column_plan::{ShardFiles, Value, natural_type};
@@ -31,37 +33,68 @@ impl ShardFound<'_> {
 }
 
 /// Evaluates a column of a declared type: one array with a row for each row of main.
-pub fn evaluate(value: &Value, declared: &FieldRef, files: &ShardFiles, found: &[ShardFound<'_>]) -> Result<ArrayRef, ShardError> {
+pub fn evaluate(
+    value: &Value,
+    declared: &FieldRef,
+    files: &ShardFiles,
+    found: &[ShardFound<'_>],
+) -> Result<ArrayRef, ShardError> {
     let rows = files.main.num_rows();
     let target = declared.data_type();
-    let failed = |error: &dyn std::fmt::Display| ShardError::schema(&files.main.uri, format!("column {:?}: {error}", declared.name()));
+    let failed = |error: &dyn std::fmt::Display| {
+        ShardError::schema(
+            &files.main.uri,
+            format!("column {:?}: {error}", declared.name()),
+        )
+    };
     match value {
         Value::Empty => Ok(empty_array(target, rows)),
         Value::Lookup { lookup, column } => {
             let ShardFound { rows, columns } = found[*lookup];
-            let indices = UInt32Array::from_iter(rows.iter().map(|&row| (row != NONE).then_some(row)));
+            let indices =
+                UInt32Array::from_iter(rows.iter().map(|&row| (row != NONE).then_some(row)));
             take_present(&columns[*column], &indices).map_err(|error| failed(&error))
         }
         Value::File { file, root } => {
-            let file = files.get(*file).ok_or_else(|| failed(&"its file is missing"))?;
+            let file = files
+                .get(*file)
+                .ok_or_else(|| failed(&"its file is missing"))?;
             let batches = decode(file, *root)?;
-            let adapted = batches.iter().map(|batch| adapt(batch, target)).collect::<Result<Vec<_>, _>>().map_err(|error| ShardError::schema(&file.uri, format!("column {:?}: {error}", declared.name())))?;
+            let adapted = batches
+                .iter()
+                .map(|batch| adapt(batch, target))
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| {
+                    ShardError::schema(&file.uri, format!("column {:?}: {error}", declared.name()))
+                })?;
             let pieces: Vec<&dyn Array> = adapted.iter().map(AsRef::as_ref).collect();
             if pieces.is_empty() {
                 return Ok(empty_array(target, 0));
             }
             concat(&pieces).map_err(|error| failed(&error))
         }
-        Value::FirstPresent { candidates, blank_is_missing } => {
-            let mut arrays = candidates.iter().map(|candidate| evaluate(candidate, declared, files, found)).collect::<Result<Vec<_>, _>>()?;
+        Value::FirstPresent {
+            candidates,
+            blank_is_missing,
+        } => {
+            let mut arrays = candidates
+                .iter()
+                .map(|candidate| evaluate(candidate, declared, files, found))
+                .collect::<Result<Vec<_>, _>>()?;
             arrays.push(empty_array(target, 1));
             let nothing = arrays.len() - 1;
             let choice: Vec<(usize, usize)> = (0..rows)
                 .map(|row| {
-                    let has_value = |array: &ArrayRef| !is_missing(array, row) && !(*blank_is_missing && is_blank(array, row));
+                    let has_value = |array: &ArrayRef| {
+                        !is_missing(array, row) && !(*blank_is_missing && is_blank(array, row))
+                    };
                     let best = arrays[..nothing].iter().position(has_value);
                     // A blank text is still what was there.
-                    let any = || arrays[..nothing].iter().position(|array| !is_missing(array, row));
+                    let any = || {
+                        arrays[..nothing]
+                            .iter()
+                            .position(|array| !is_missing(array, row))
+                    };
                     best.or_else(any).map_or((nothing, 0), |array| (array, row))
                 })
                 .collect();
@@ -72,15 +105,26 @@ pub fn evaluate(value: &Value, declared: &FieldRef, files: &ShardFiles, found: &
 }
 
 fn is_blank(array: &ArrayRef, row: usize) -> bool {
-    array.as_string_opt::<i64>().is_some_and(|texts| texts.value(row).trim().is_empty())
+    array
+        .as_string_opt::<i64>()
+        .is_some_and(|texts| texts.value(row).trim().is_empty())
 }
 
 /// Takes rows; a null index gives a row without a value, a present struct where it is a struct.
 fn take_present(array: &ArrayRef, indices: &UInt32Array) -> Result<ArrayRef, String> {
     match array.data_type() {
         Arrow::Struct(fields) => {
-            let children = array.as_struct().columns().iter().map(|child| take_present(child, indices)).collect::<Result<Vec<_>, _>>()?;
-            Ok(Arc::new(present_struct(fields.clone(), children, indices.len())?))
+            let children = array
+                .as_struct()
+                .columns()
+                .iter()
+                .map(|child| take_present(child, indices))
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok(Arc::new(present_struct(
+                fields.clone(),
+                children,
+                indices.len(),
+            )?))
         }
         _ => take(array, indices, None).map_err(|error| error.to_string()),
     }
@@ -89,11 +133,17 @@ fn take_present(array: &ArrayRef, indices: &UInt32Array) -> Result<ArrayRef, Str
 /// Decodes a top-level column from its fetched chunks, in batches of bounded bytes. Texts and
 /// blobs come with 64-bit offsets.
 pub fn decode(file: &ParquetFile, root: usize) -> Result<Vec<ArrayRef>, ShardError> {
-    let malformed = |error: &dyn std::fmt::Display| ShardError::malformed(&file.uri, format!("column {:?}: {error}", file.roots()[root].name()));
+    let malformed = |error: &dyn std::fmt::Display| {
+        ShardError::malformed(
+            &file.uri,
+            format!("column {:?}: {error}", file.roots()[root].name()),
+        )
+    };
     let natural = natural_type(file, root)?;
     let wide = widen(&natural);
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let metadata = ArrowReaderMetadata::try_new(file.metadata.clone(), options.clone()).map_err(|error| malformed(&error))?;
+    let metadata = ArrowReaderMetadata::try_new(file.metadata.clone(), options.clone())
+        .map_err(|error| malformed(&error))?;
     let metadata = if wide == natural {
         metadata
     } else {
@@ -102,19 +152,27 @@ pub fn decode(file: &ParquetFile, root: usize) -> Result<Vec<ArrayRef>, ShardErr
             .fields()
             .iter()
             .enumerate()
-            .map(|(position, field)| if position == root { Arc::new(field.as_ref().clone().with_data_type(wide.clone())) } else { field.clone() })
+            .map(|(position, field)| {
+                if position == root {
+                    Arc::new(field.as_ref().clone().with_data_type(wide.clone()))
+                } else {
+                    field.clone()
+                }
+            })
             .collect();
         let options = options.with_schema(Arc::new(Schema::new(fields)));
-        ArrowReaderMetadata::try_new(file.metadata.clone(), options).map_err(|error| malformed(&error))?
+        ArrowReaderMetadata::try_new(file.metadata.clone(), options)
+            .map_err(|error| malformed(&error))?
     };
     let mask = ProjectionMask::roots(file.metadata.file_metadata().schema_descr(), [root]);
     let groups = file.groups().map(|(group, _)| group).collect();
-    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file.bytes.as_ref().clone(), metadata)
-        .with_row_groups(groups)
-        .with_projection(mask)
-        .with_batch_size(4096)
-        .build()
-        .map_err(|error| malformed(&error))?;
+    let reader =
+        ParquetRecordBatchReaderBuilder::new_with_metadata(file.bytes.as_ref().clone(), metadata)
+            .with_row_groups(groups)
+            .with_projection(mask)
+            .with_batch_size(4096)
+            .build()
+            .map_err(|error| malformed(&error))?;
     let mut batches = Vec::new();
     let mut rows = 0;
     for batch in reader {
@@ -123,14 +181,24 @@ pub fn decode(file: &ParquetFile, root: usize) -> Result<Vec<ArrayRef>, ShardErr
         batches.push(batch.column(0).clone());
     }
     if rows != file.num_rows() {
-        return Err(malformed(&format_args!("{rows} rows decoded, the footer says {}", file.num_rows())));
+        return Err(malformed(&format_args!(
+            "{rows} rows decoded, the footer says {}",
+            file.num_rows()
+        )));
     }
     Ok(batches)
 }
 
 /// The same type with 64-bit offsets for texts and blobs.
 pub fn widen(data_type: &Arrow) -> Arrow {
-    let child = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(widen(field.data_type())));
+    let child = |field: &FieldRef| {
+        Arc::new(
+            field
+                .as_ref()
+                .clone()
+                .with_data_type(widen(field.data_type())),
+        )
+    };
     match data_type {
         Arrow::Utf8 => Arrow::LargeUtf8,
         Arrow::Binary => Arrow::LargeBinary,

@@ -72,15 +72,29 @@ pub struct Job {
 
 /// Decides the output prefix: the command line wins over the manifest; with neither, nothing
 /// that exists is written to.
-pub fn output_prefix(spec: &SidecarJobSpec, named: Option<&str>, now: OffsetDateTime) -> OutputPrefix {
+pub fn output_prefix(
+    spec: &SidecarJobSpec,
+    named: Option<&str>,
+    now: OffsetDateTime,
+) -> OutputPrefix {
     let normalized = |uri: &str| crds::prefix::normalize(uri);
     if let Some(uri) = named {
-        return OutputPrefix { uri: normalized(uri), origin: OutputOrigin::CommandLine };
+        return OutputPrefix {
+            uri: normalized(uri),
+            origin: OutputOrigin::CommandLine,
+        };
     }
     if let Some(uri) = &spec.output.prefix {
-        return OutputPrefix { uri: normalized(uri), origin: OutputOrigin::Manifest };
+        return OutputPrefix {
+            uri: normalized(uri),
+            origin: OutputOrigin::Manifest,
+        };
     }
-    let beside = spec.dataset.sidecar_prefix.as_ref().unwrap_or(&spec.dataset.main_prefix);
+    let beside = spec
+        .dataset
+        .sidecar_prefix
+        .as_ref()
+        .unwrap_or(&spec.dataset.main_prefix);
     let base = normalized(beside);
     let stamp = format!(
         "{:04}{:02}{:02}_{:02}{:02}{:02}",
@@ -91,7 +105,10 @@ pub fn output_prefix(spec: &SidecarJobSpec, named: Option<&str>, now: OffsetDate
         now.minute(),
         now.second()
     );
-    OutputPrefix { uri: format!("{}_run_{stamp}/", base.trim_end_matches('/')), origin: OutputOrigin::Timestamped }
+    OutputPrefix {
+        uri: format!("{}_run_{stamp}/", base.trim_end_matches('/')),
+        origin: OutputOrigin::Timestamped,
+    }
 }
 
 /// An output inside an input, or the reverse, would feed the job its own files.
@@ -110,7 +127,9 @@ pub fn check_apart(spec: &SidecarJobSpec, output: &str) -> Result<()> {
     }
     for (field, input) in inputs {
         if crds::prefix::overlaps(output, input) {
-            return Err(Error::Usage(format!("the output {output} and {field} {input} lie inside one another; choose another output prefix")));
+            return Err(Error::Usage(format!(
+                "the output {output} and {field} {input} lie inside one another; choose another output prefix"
+            )));
         }
     }
     Ok(())
@@ -134,16 +153,29 @@ pub fn storage_config(spec: &SidecarJobSpec) -> StorageConfig {
 impl Job {
     /// Opens everything that a run needs besides the shards.
     pub async fn open(manifest: SidecarJob, named_output: Option<&str>) -> Result<Self> {
-        let name = manifest.metadata.name.clone().unwrap_or_else(|| "unnamed".to_owned());
+        let name = manifest
+            .metadata
+            .name
+            .clone()
+            .unwrap_or_else(|| "unnamed".to_owned());
         let spec = manifest.spec;
         let output_prefix = output_prefix(&spec, named_output, OffsetDateTime::now_utc());
         check_apart(&spec, &output_prefix.uri)?;
         let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
         let digest = crds::digest::pipeline_digest(&spec).map_err(|error| usage(&error))?;
         let columns = spec.resolved_columns().map_err(|error| usage(&error))?;
-        let declared: Vec<FieldRef> = columns.iter().map(|column| arrow_field(&column.name, &column.data_type)).collect();
+        let declared: Vec<FieldRef> = columns
+            .iter()
+            .map(|column| arrow_field(&column.name, &column.data_type))
+            .collect();
         let sources = match &spec.dataset.sources {
-            Some(sources) => Sources::new(sources.markers.iter().map(|marker| (marker.contains.as_str(), marker.source.as_str())), sources.default.as_deref()),
+            Some(sources) => Sources::new(
+                sources
+                    .markers
+                    .iter()
+                    .map(|marker| (marker.contains.as_str(), marker.source.as_str())),
+                sources.default.as_deref(),
+            ),
             None => Sources::default(),
         };
         let stores = Arc::new(Stores::new(&storage_config(&spec)));
@@ -181,10 +213,14 @@ impl Job {
                 next_lookup: self.lookups.len(),
                 next_sibling: self.siblings.len(),
             };
-            let opened = ops::open(definition, &context).await.map_err(|error| match error {
-                Error::Usage(reason) => Error::Usage(format!("spec.pipeline[{step}]: {reason}")),
-                other => other,
-            })?;
+            let opened = ops::open(definition, &context)
+                .await
+                .map_err(|error| match error {
+                    Error::Usage(reason) => {
+                        Error::Usage(format!("spec.pipeline[{step}]: {reason}"))
+                    }
+                    other => other,
+                })?;
             self.ops.push(opened.op);
             self.lookups.extend(opened.lookup);
             if let Some(sibling) = opened.sibling {

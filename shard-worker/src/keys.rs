@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use parquet::basic::{LogicalType, Type as PhysicalType};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type};
+use parquet::data_type::{
+    ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
+    Int64Type,
+};
 use parquet::file::reader::ChunkReader;
 
 use crate::error::ShardError;
@@ -42,7 +45,12 @@ pub struct KeyColumn {
 impl KeyColumn {
     /// An empty column.
     pub fn new(kind: KeyKind) -> Self {
-        Self { kind, bytes: Vec::new(), ends: Vec::new(), nulls: Vec::new() }
+        Self {
+            kind,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            nulls: Vec::new(),
+        }
     }
 
     /// Number of rows.
@@ -59,7 +67,11 @@ impl KeyColumn {
     #[inline]
     pub fn get(&self, row: usize) -> Option<&[u8]> {
         let end = self.ends[row] as usize;
-        let start = if row == 0 { 0 } else { self.ends[row - 1] as usize };
+        let start = if row == 0 {
+            0
+        } else {
+            self.ends[row - 1] as usize
+        };
         if start == end && self.nulls.binary_search(&(row as u32)).is_ok() {
             return None;
         }
@@ -82,14 +94,19 @@ impl KeyColumn {
             Some(key) => self.bytes.extend_from_slice(key),
             None => self.nulls.push(self.ends.len() as u32),
         }
-        let end = u32::try_from(self.bytes.len()).map_err(|_| "one shard holds over 4 GiB of keys")?;
+        let end =
+            u32::try_from(self.bytes.len()).map_err(|_| "one shard holds over 4 GiB of keys")?;
         self.ends.push(end);
         Ok(())
     }
 
     /// First row at which the two differ, null against null being a difference.
     pub fn first_difference(&self, other: &Self) -> Option<usize> {
-        if self.nulls.is_empty() && other.nulls.is_empty() && self.ends == other.ends && self.bytes == other.bytes {
+        if self.nulls.is_empty()
+            && other.nulls.is_empty()
+            && self.ends == other.ends
+            && self.bytes == other.bytes
+        {
             return None;
         }
         let rows = self.len().min(other.len());
@@ -97,7 +114,9 @@ impl KeyColumn {
             (Some(left), Some(right)) => left != right,
             _ => true,
         };
-        (0..rows).find(differs).or((self.len() != other.len()).then_some(rows))
+        (0..rows)
+            .find(differs)
+            .or((self.len() != other.len()).then_some(rows))
     }
 }
 
@@ -117,22 +136,50 @@ pub fn show(key: Option<&[u8]>, kind: KeyKind) -> String {
 pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), ShardError> {
     let Some(root) = file.root(name) else {
         let names: Vec<&str> = file.roots().iter().map(|field| field.name()).collect();
-        return Err(ShardError::schema(&file.uri, format!("no key column {name:?}; its columns are {}", names.join(", "))));
+        return Err(ShardError::schema(
+            &file.uri,
+            format!(
+                "no key column {name:?}; its columns are {}",
+                names.join(", ")
+            ),
+        ));
     };
     if !file.roots()[root].is_primitive() {
-        return Err(ShardError::schema(&file.uri, format!("key column {name:?} is nested; expected strings, binary or integers")));
+        return Err(ShardError::schema(
+            &file.uri,
+            format!("key column {name:?} is nested; expected strings, binary or integers"),
+        ));
     }
     let leaf = file.leaves_of(root)[0];
     let descriptor = file.metadata.file_metadata().schema_descr().column(leaf);
     if descriptor.max_rep_level() > 0 {
-        return Err(ShardError::schema(&file.uri, format!("key column {name:?} is a list; expected strings, binary or integers")));
+        return Err(ShardError::schema(
+            &file.uri,
+            format!("key column {name:?} is a list; expected strings, binary or integers"),
+        ));
     }
     let logical = descriptor.logical_type_ref();
     let kind = match descriptor.physical_type() {
-        PhysicalType::BYTE_ARRAY | PhysicalType::FIXED_LEN_BYTE_ARRAY if !matches!(logical, Some(LogicalType::Decimal(_) | LogicalType::Float16)) => KeyKind::Bytes,
-        PhysicalType::INT32 | PhysicalType::INT64 if matches!(logical, None | Some(LogicalType::Integer(_))) => KeyKind::Integer,
+        PhysicalType::BYTE_ARRAY | PhysicalType::FIXED_LEN_BYTE_ARRAY
+            if !matches!(
+                logical,
+                Some(LogicalType::Decimal(_) | LogicalType::Float16)
+            ) =>
+        {
+            KeyKind::Bytes
+        }
+        PhysicalType::INT32 | PhysicalType::INT64
+            if matches!(logical, None | Some(LogicalType::Integer(_))) =>
+        {
+            KeyKind::Integer
+        }
         other => {
-            return Err(ShardError::schema(&file.uri, format!("key column {name:?} is stored as {other}; expected strings, binary or integers")));
+            return Err(ShardError::schema(
+                &file.uri,
+                format!(
+                    "key column {name:?} is stored as {other}; expected strings, binary or integers"
+                ),
+            ));
         }
     };
     Ok((leaf, kind))
@@ -145,14 +192,34 @@ pub fn read(file: &ParquetFile, name: &str) -> Result<KeyColumn, ShardError> {
     column.ends.reserve_exact(file.num_rows());
     for (group, rows) in file.groups() {
         if column.is_empty() {
-            let bytes = file.metadata.row_group(group).column(leaf).uncompressed_size().max(0) as usize;
-            column.bytes.reserve(bytes.min(file.num_rows().saturating_mul(256)).min(1 << 28));
+            let bytes = file
+                .metadata
+                .row_group(group)
+                .column(leaf)
+                .uncompressed_size()
+                .max(0) as usize;
+            column
+                .bytes
+                .reserve(bytes.min(file.num_rows().saturating_mul(256)).min(1 << 28));
         }
         let before = column.len();
-        visit(file.bytes.clone(), file, group, leaf, |_, key| column.push(key))
-            .map_err(|error| ShardError::malformed(&file.uri, format!("row group {group}, key column {name:?}: {error}")))?;
+        visit(file.bytes.clone(), file, group, leaf, |_, key| {
+            column.push(key)
+        })
+        .map_err(|error| {
+            ShardError::malformed(
+                &file.uri,
+                format!("row group {group}, key column {name:?}: {error}"),
+            )
+        })?;
         if column.len() - before != rows {
-            return Err(ShardError::malformed(&file.uri, format!("row group {group}: {} keys for {rows} rows", column.len() - before)));
+            return Err(ShardError::malformed(
+                &file.uri,
+                format!(
+                    "row group {group}: {} keys for {rows} rows",
+                    column.len() - before
+                ),
+            ));
         }
     }
     Ok(column)
@@ -179,14 +246,27 @@ pub fn visit<R: ChunkReader + 'static>(
 ) -> Result<(), VisitError> {
     let descriptor = file.metadata.file_metadata().schema_descr().column(leaf);
     match descriptor.physical_type() {
-        PhysicalType::BYTE_ARRAY => each::<ByteArrayType, R>(source, file, group, leaf, |row, value| visit(row, value.map(ByteArray::data))),
+        PhysicalType::BYTE_ARRAY => {
+            each::<ByteArrayType, R>(source, file, group, leaf, |row, value| {
+                visit(row, value.map(ByteArray::data))
+            })
+        }
         PhysicalType::FIXED_LEN_BYTE_ARRAY => {
-            each::<FixedLenByteArrayType, R>(source, file, group, leaf, |row, value| visit(row, value.map(|value: &FixedLenByteArray| value.data())))
+            each::<FixedLenByteArrayType, R>(source, file, group, leaf, |row, value| {
+                visit(row, value.map(|value: &FixedLenByteArray| value.data()))
+            })
         }
         PhysicalType::INT32 => {
             let unsigned = matches!(descriptor.logical_type_ref(), Some(LogicalType::Integer(integer)) if !integer.is_signed);
             each::<Int32Type, R>(source, file, group, leaf, |row, value| {
-                let wide = value.map(|&value| if unsigned { i64::from(value as u32) } else { i64::from(value) }.to_le_bytes());
+                let wide = value.map(|&value| {
+                    if unsigned {
+                        i64::from(value as u32)
+                    } else {
+                        i64::from(value)
+                    }
+                    .to_le_bytes()
+                });
                 visit(row, wide.as_ref().map(<[u8; 8]>::as_slice))
             })
         }

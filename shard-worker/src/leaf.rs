@@ -25,8 +25,15 @@ pub fn page_reader<R: ChunkReader + 'static>(
 ) -> Result<SerializedPageReader<R>> {
     let chunk = group.column(leaf);
     let rows = group.num_rows().max(0) as usize;
-    if chunk.dictionary_page_offset().is_some_and(|offset| offset != chunk_start(chunk)) {
-        let mended = chunk.clone().into_builder().set_dictionary_page_offset(None).build()?;
+    if chunk
+        .dictionary_page_offset()
+        .is_some_and(|offset| offset != chunk_start(chunk))
+    {
+        let mended = chunk
+            .clone()
+            .into_builder()
+            .set_dictionary_page_offset(None)
+            .build()?;
         return SerializedPageReader::new(source, &mended, rows, None);
     }
     SerializedPageReader::new(source, chunk, rows, None)
@@ -68,7 +75,8 @@ impl<V> LeafBatch<'_, V> {
     /// Whether the row has a value.
     #[inline]
     pub fn is_present(&self, row: usize) -> bool {
-        self.levels.is_none_or(|levels| levels[row] == self.max_level)
+        self.levels
+            .is_none_or(|levels| levels[row] == self.max_level)
     }
 
     /// Values in the rows before `row`, counted from `from` of which `before` is the count.
@@ -76,7 +84,13 @@ impl<V> LeafBatch<'_, V> {
     pub fn rank(&self, from: usize, before: usize, row: usize) -> usize {
         match self.levels {
             None => before + (row - from),
-            Some(levels) => before + levels[from..row].iter().filter(|&&level| level == self.max_level).count(),
+            Some(levels) => {
+                before
+                    + levels[from..row]
+                        .iter()
+                        .filter(|&&level| level == self.max_level)
+                        .count()
+            }
         }
     }
 }
@@ -92,10 +106,17 @@ impl<T: DataType> LeafReader<T> {
         let row_group = metadata.row_group(group);
         let descriptor = metadata.file_metadata().schema_descr().column(leaf);
         if descriptor.max_rep_level() > 0 {
-            return Err(ParquetError::General(format!("column {} is repeated", descriptor.path())));
+            return Err(ParquetError::General(format!(
+                "column {} is repeated",
+                descriptor.path()
+            )));
         }
         if descriptor.physical_type() != T::get_physical_type() {
-            return Err(ParquetError::General(format!("column {} is stored as {}", descriptor.path(), descriptor.physical_type())));
+            return Err(ParquetError::General(format!(
+                "column {} is stored as {}",
+                descriptor.path(),
+                descriptor.physical_type()
+            )));
         }
         let pages: Box<dyn PageReader> = Box::new(page_reader(source, row_group, leaf)?);
         let reader = get_typed_column_reader::<T>(get_column_reader(descriptor.clone(), pages));
@@ -118,24 +139,43 @@ impl<T: DataType> LeafReader<T> {
         }
         let wanted = self.rows_left.min(BATCH);
         let levels = (self.max_level > 0).then_some(&mut self.levels);
-        let (rows, values, level_count) = self.reader.read_records(wanted, levels, None, &mut self.values)?;
+        let (rows, values, level_count) =
+            self.reader
+                .read_records(wanted, levels, None, &mut self.values)?;
         if rows == 0 {
-            return Err(ParquetError::EOF(format!("the column ends {} rows early", self.rows_left)));
+            return Err(ParquetError::EOF(format!(
+                "the column ends {} rows early",
+                self.rows_left
+            )));
         }
-        let consistent = if self.max_level > 0 { level_count == rows } else { values == rows };
+        let consistent = if self.max_level > 0 {
+            level_count == rows
+        } else {
+            values == rows
+        };
         if !consistent {
-            return Err(ParquetError::General(format!("{rows} rows with {level_count} levels and {values} values")));
+            return Err(ParquetError::General(format!(
+                "{rows} rows with {level_count} levels and {values} values"
+            )));
         }
         self.rows_left -= rows;
         let levels = (self.max_level > 0).then_some(&self.levels[..]);
-        Ok(Some(LeafBatch { levels, max_level: self.max_level, values: &self.values, rows }))
+        Ok(Some(LeafBatch {
+            levels,
+            max_level: self.max_level,
+            values: &self.values,
+            rows,
+        }))
     }
 
     /// Passes over `rows` rows, decoding as little as the encoding allows.
     pub fn skip(&mut self, rows: usize) -> Result<()> {
         let skipped = self.reader.skip_records(rows)?;
         if skipped != rows {
-            return Err(ParquetError::EOF(format!("the column ends {} rows early", rows - skipped)));
+            return Err(ParquetError::EOF(format!(
+                "the column ends {} rows early",
+                rows - skipped
+            )));
         }
         self.rows_left -= rows.min(self.rows_left);
         Ok(())

@@ -54,7 +54,8 @@ impl TailHint {
             // Grows at once, shrinks slowly: a shard that is a little larger than the last
             // must not cost another request.
             let before = self.get();
-            self.0.store(tail.max(before - before / 16), Ordering::Relaxed);
+            self.0
+                .store(tail.max(before - before / 16), Ordering::Relaxed);
         }
     }
 }
@@ -69,7 +70,9 @@ pub struct SparseBytes {
 impl SparseBytes {
     /// A slice that lies in one segment.
     pub fn slice(&self, start: u64, length: usize) -> Option<Bytes> {
-        let at = self.segments.partition_point(|(offset, _)| *offset <= start);
+        let at = self
+            .segments
+            .partition_point(|(offset, _)| *offset <= start);
         let candidates = self.segments[..at].iter().rev();
         for (offset, bytes) in candidates {
             let from = (start - offset) as usize;
@@ -82,7 +85,9 @@ impl SparseBytes {
 
     /// All bytes from `start` to the end of its segment.
     fn rest(&self, start: u64) -> Option<Bytes> {
-        let at = self.segments.partition_point(|(offset, _)| *offset <= start);
+        let at = self
+            .segments
+            .partition_point(|(offset, _)| *offset <= start);
         self.segments[..at]
             .iter()
             .rev()
@@ -101,7 +106,10 @@ impl SparseBytes {
     }
 
     fn missing(&self, start: u64) -> ParquetError {
-        ParquetError::EOF(format!("byte {start} of {} was not fetched: the file's offsets contradict one another", self.len))
+        ParquetError::EOF(format!(
+            "byte {start} of {} was not fetched: the file's offsets contradict one another",
+            self.len
+        ))
     }
 }
 
@@ -127,7 +135,9 @@ impl ChunkReader for SparseBytes {
     type T = SegmentReader;
 
     fn get_read(&self, start: u64) -> parquet::errors::Result<SegmentReader> {
-        self.rest(start).map(SegmentReader).ok_or_else(|| self.missing(start))
+        self.rest(start)
+            .map(SegmentReader)
+            .ok_or_else(|| self.missing(start))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
@@ -152,23 +162,46 @@ pub struct ParquetFile {
 
 impl ParquetFile {
     /// Reads the end of the object and parses the footer.
-    pub async fn open(store: &dyn Store, meta: ObjectMeta, hint: &TailHint) -> Result<Self, ShardError> {
+    pub async fn open(
+        store: &dyn Store,
+        meta: ObjectMeta,
+        hint: &TailHint,
+    ) -> Result<Self, ShardError> {
         let uri = format!("{}{}", store.uri(), meta.key);
         if meta.size < 12 {
-            return Err(ShardError::malformed(&uri, format!("{} bytes are too few for a Parquet file", meta.size)));
+            return Err(ShardError::malformed(
+                &uri,
+                format!("{} bytes are too few for a Parquet file", meta.size),
+            ));
         }
         let mut tail = hint.get().min(meta.size);
         loop {
             let start = meta.size - tail;
-            let read = store.read_ranges(&meta.key, std::slice::from_ref(&(start..meta.size)), Some(&meta.etag)).await?;
+            let read = store
+                .read_ranges(
+                    &meta.key,
+                    std::slice::from_ref(&(start..meta.size)),
+                    Some(&meta.etag),
+                )
+                .await?;
             let bytes = read.into_iter().next().unwrap_or_default();
             if bytes.len() as u64 != tail {
-                return Err(ShardError::malformed(&uri, "the object is shorter than listed"));
+                return Err(ShardError::malformed(
+                    &uri,
+                    "the object is shorter than listed",
+                ));
             }
-            let footer_length = footer_length(&bytes).map_err(|reason| ShardError::malformed(&uri, reason))?;
+            let footer_length =
+                footer_length(&bytes).map_err(|reason| ShardError::malformed(&uri, reason))?;
             let needed = footer_length + TRAILER;
             if needed > meta.size {
-                return Err(ShardError::malformed(&uri, format!("the footer claims {footer_length} bytes of a file of {}", meta.size)));
+                return Err(ShardError::malformed(
+                    &uri,
+                    format!(
+                        "the footer claims {footer_length} bytes of a file of {}",
+                        meta.size
+                    ),
+                ));
             }
             if needed > tail {
                 tail = needed;
@@ -176,12 +209,22 @@ impl ParquetFile {
             }
             let from = (tail - needed) as usize;
             let footer = &bytes[from..from + footer_length as usize];
-            let metadata = ParquetMetaDataReader::decode_metadata(footer)
-                .map_err(|error| ShardError::malformed(&uri, format!("the footer cannot be parsed: {error}")))?;
-            let mut sparse = SparseBytes { len: meta.size, segments: Vec::new() };
+            let metadata = ParquetMetaDataReader::decode_metadata(footer).map_err(|error| {
+                ShardError::malformed(&uri, format!("the footer cannot be parsed: {error}"))
+            })?;
+            let mut sparse = SparseBytes {
+                len: meta.size,
+                segments: Vec::new(),
+            };
             let footer_sha256 = hex(&Sha256::digest(footer));
             sparse.insert(start, bytes);
-            let file = Self { uri, meta, metadata: Arc::new(metadata), footer_sha256, bytes: Arc::new(sparse) };
+            let file = Self {
+                uri,
+                meta,
+                metadata: Arc::new(metadata),
+                footer_sha256,
+                bytes: Arc::new(sparse),
+            };
             file.check_footer()?;
             return Ok(file);
         }
@@ -190,18 +233,38 @@ impl ParquetFile {
     /// A file that is in memory as a whole.
     pub fn from_bytes(uri: &str, meta: ObjectMeta, bytes: Bytes) -> Result<Self, ShardError> {
         if bytes.len() < 12 {
-            return Err(ShardError::malformed(uri, format!("{} bytes are too few for a Parquet file", bytes.len())));
+            return Err(ShardError::malformed(
+                uri,
+                format!("{} bytes are too few for a Parquet file", bytes.len()),
+            ));
         }
-        let footer_length = footer_length(&bytes).map_err(|reason| ShardError::malformed(uri, reason))?;
+        let footer_length =
+            footer_length(&bytes).map_err(|reason| ShardError::malformed(uri, reason))?;
         let Some(from) = (bytes.len() as u64).checked_sub(footer_length + TRAILER) else {
-            return Err(ShardError::malformed(uri, format!("the footer claims {footer_length} bytes of a file of {}", bytes.len())));
+            return Err(ShardError::malformed(
+                uri,
+                format!(
+                    "the footer claims {footer_length} bytes of a file of {}",
+                    bytes.len()
+                ),
+            ));
         };
         let footer = &bytes[from as usize..(from + footer_length) as usize];
-        let metadata = ParquetMetaDataReader::decode_metadata(footer)
-            .map_err(|error| ShardError::malformed(uri, format!("the footer cannot be parsed: {error}")))?;
+        let metadata = ParquetMetaDataReader::decode_metadata(footer).map_err(|error| {
+            ShardError::malformed(uri, format!("the footer cannot be parsed: {error}"))
+        })?;
         let footer_sha256 = hex(&Sha256::digest(footer));
-        let sparse = SparseBytes { len: bytes.len() as u64, segments: vec![(0, bytes)] };
-        let file = Self { uri: uri.to_owned(), meta, metadata: Arc::new(metadata), footer_sha256, bytes: Arc::new(sparse) };
+        let sparse = SparseBytes {
+            len: bytes.len() as u64,
+            segments: vec![(0, bytes)],
+        };
+        let file = Self {
+            uri: uri.to_owned(),
+            meta,
+            metadata: Arc::new(metadata),
+            footer_sha256,
+            bytes: Arc::new(sparse),
+        };
         file.check_footer()?;
         Ok(file)
     }
@@ -212,26 +275,45 @@ impl ParquetFile {
         let mut rows = 0_i64;
         for (group, row_group) in self.metadata.row_groups().iter().enumerate() {
             if row_group.num_rows() < 0 {
-                return Err(ShardError::malformed(&self.uri, format!("row group {group} has {} rows", row_group.num_rows())));
+                return Err(ShardError::malformed(
+                    &self.uri,
+                    format!("row group {group} has {} rows", row_group.num_rows()),
+                ));
             }
             rows = rows.saturating_add(row_group.num_rows());
             for chunk in row_group.columns() {
                 if chunk_range(chunk, self.meta.size).is_none() {
-                    let reason = format!("row group {group}: column {} lies outside the file", chunk.column_path());
+                    let reason = format!(
+                        "row group {group}: column {} lies outside the file",
+                        chunk.column_path()
+                    );
                     return Err(ShardError::malformed(&self.uri, reason));
                 }
             }
         }
         if rows != declared {
-            return Err(ShardError::malformed(&self.uri, format!("the footer says {declared} rows, its row groups hold {rows}")));
+            return Err(ShardError::malformed(
+                &self.uri,
+                format!("the footer says {declared} rows, its row groups hold {rows}"),
+            ));
         }
         Ok(())
     }
 
     /// Fetches the column chunks of `leaves` that are not there yet, in one call to the store.
-    pub async fn fetch(&mut self, store: &dyn Store, leaves: &[usize], hint: &TailHint) -> Result<(), ShardError> {
+    pub async fn fetch(
+        &mut self,
+        store: &dyn Store,
+        leaves: &[usize],
+        hint: &TailHint,
+    ) -> Result<(), ShardError> {
         let mut wanted: Vec<Range<u64>> = Vec::new();
-        for row_group in self.metadata.row_groups().iter().filter(|group| group.num_rows() > 0) {
+        for row_group in self
+            .metadata
+            .row_groups()
+            .iter()
+            .filter(|group| group.num_rows() > 0)
+        {
             for &leaf in leaves {
                 wanted.extend(chunk_range(row_group.column(leaf), self.meta.size));
             }
@@ -239,7 +321,11 @@ impl ParquetFile {
         wanted.retain(|range| !range.is_empty());
         wanted.sort_unstable_by_key(|range| (range.start, range.end));
         hint.learn(self.meta.size, &wanted);
-        wanted.retain(|range| self.bytes.slice(range.start, (range.end - range.start) as usize).is_none());
+        wanted.retain(|range| {
+            self.bytes
+                .slice(range.start, (range.end - range.start) as usize)
+                .is_none()
+        });
         // Adjacent chunks become one segment, so that they stay one request and one buffer.
         let mut merged: Vec<Range<u64>> = Vec::new();
         for range in wanted {
@@ -251,7 +337,9 @@ impl ParquetFile {
         if merged.is_empty() {
             return Ok(());
         }
-        let fetched = store.read_ranges(&self.meta.key, &merged, Some(&self.meta.etag)).await?;
+        let fetched = store
+            .read_ranges(&self.meta.key, &merged, Some(&self.meta.etag))
+            .await?;
         let sparse = Arc::make_mut(&mut self.bytes);
         for (range, bytes) in merged.into_iter().zip(fetched) {
             sparse.insert(range.start, bytes);
@@ -278,7 +366,9 @@ impl ParquetFile {
     /// a name may hold a dot.
     pub fn leaves_of(&self, root: usize) -> Vec<usize> {
         let schema = self.metadata.file_metadata().schema_descr();
-        (0..schema.num_columns()).filter(|&leaf| schema.get_column_root_idx(leaf) == root).collect()
+        (0..schema.num_columns())
+            .filter(|&leaf| schema.get_column_root_idx(leaf) == root)
+            .collect()
     }
 
     /// Row counts of the row groups that hold rows.
@@ -289,7 +379,9 @@ impl ParquetFile {
     /// Row groups that hold rows: number and row count.
     pub fn groups(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let groups = self.metadata.row_groups().iter().enumerate();
-        groups.filter(|(_, group)| group.num_rows() > 0).map(|(number, group)| (number, group.num_rows() as usize))
+        groups
+            .filter(|(_, group)| group.num_rows() > 0)
+            .map(|(number, group)| (number, group.num_rows() as usize))
     }
 
     /// Two top-level columns of one name would make every look-up by name a guess.
@@ -297,7 +389,10 @@ impl ParquetFile {
         let mut names: Vec<&str> = self.roots().iter().map(|field| field.name()).collect();
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(ShardError::schema(&self.uri, format!("two columns are called {:?}", pair[0])));
+            return Err(ShardError::schema(
+                &self.uri,
+                format!("two columns are called {:?}", pair[0]),
+            ));
         }
         Ok(())
     }

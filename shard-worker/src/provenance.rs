@@ -20,7 +20,12 @@ impl Provenance {
     pub fn of(file: &ParquetFile) -> Option<Self> {
         let metadata = file.metadata.file_metadata();
         let pairs = metadata.key_value_metadata()?;
-        let get = |key: &str| pairs.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone());
+        let get = |key: &str| {
+            pairs
+                .iter()
+                .find(|pair| pair.key == key)
+                .and_then(|pair| pair.value.clone())
+        };
         if get(META_VERSION)? != FORMAT_VERSION {
             return None;
         }

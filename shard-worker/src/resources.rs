@@ -27,28 +27,46 @@ fn cpu_quota(root: &Path) -> Option<f64> {
         let period: f64 = parts.next()?.parse().ok()?;
         return (period > 0.0).then_some(quota / period);
     }
-    let read = |name: &str| fs::read_to_string(root.join("cpu").join(name)).ok()?.trim().parse::<f64>().ok();
+    let read = |name: &str| {
+        fs::read_to_string(root.join("cpu").join(name))
+            .ok()?
+            .trim()
+            .parse::<f64>()
+            .ok()
+    };
     let (quota, period) = (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?);
     (quota > 0.0 && period > 0.0).then_some(quota / period)
 }
 
 fn memory_limit(root: &Path) -> Option<u64> {
-    let parse = |path: &str| fs::read_to_string(root.join(path)).ok()?.trim().parse::<u64>().ok();
+    let parse = |path: &str| {
+        fs::read_to_string(root.join(path))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
     parse("memory.max").or_else(|| parse("memory/memory.limit_in_bytes"))
 }
 
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))?;
     let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kibibytes * 1024)
 }
 
 /// Parses `512MiB`, `4GiB`, `1.5G`, `800000000`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let split = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let split = text
+        .find(|character: char| !character.is_ascii_digit() && character != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is not a size; expected e.g. 512MiB or 4GiB"))?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is not a size; expected e.g. 512MiB or 4GiB"))?;
     let factor: f64 = match unit.trim() {
         "" | "B" => 1.0,
         "K" | "KB" => 1e3,
@@ -62,7 +80,13 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         other => return Err(format!("{other:?} is not a unit; use MiB, GiB, MB or GB")),
     };
     let bytes = number * factor;
-    if bytes < 64e6 { Err(format!("{text} is too little to work with; give at least 64MiB")) } else { Ok(bytes as u64) }
+    if bytes < 64e6 {
+        Err(format!(
+            "{text} is too little to work with; give at least 64MiB"
+        ))
+    } else {
+        Ok(bytes as u64)
+    }
 }
 
 #[cfg(test)]

@@ -48,7 +48,16 @@ impl FetchedShard {
             .lookups
             .iter()
             .filter_map(|lookup| keys::kind_of(&self.files.main, lookup.target_key()).ok())
-            .flat_map(|(leaf, _)| self.files.main.groups().map(move |(group, _)| self.files.main.metadata.row_group(group).column(leaf).uncompressed_size()))
+            .flat_map(|(leaf, _)| {
+                self.files.main.groups().map(move |(group, _)| {
+                    self.files
+                        .main
+                        .metadata
+                        .row_group(group)
+                        .column(leaf)
+                        .uncompressed_size()
+                })
+            })
             .sum();
         files_memory(&self.files) + keys.max(0) as u64
     }
@@ -56,7 +65,9 @@ impl FetchedShard {
 
 fn files_memory(files: &ShardFiles) -> u64 {
     let files = std::iter::once(&files.main).chain(files.siblings.iter().flatten());
-    files.map(|file| (file.bytes.held() + file.metadata.memory_size()) as u64).sum()
+    files
+        .map(|file| (file.bytes.held() + file.metadata.memory_size()) as u64)
+        .sum()
 }
 
 /// Opens footers, plans, and fetches what the plan needs: one request for the footer (and,
@@ -79,7 +90,10 @@ pub async fn fetch(job: &Job, meta: ObjectMeta) -> Result<FetchedShard, ShardErr
         }
     }));
     let (main, siblings) = futures::future::join(main, siblings).await;
-    let mut files = ShardFiles { main: main?, siblings: siblings? };
+    let mut files = ShardFiles {
+        main: main?,
+        siblings: siblings?,
+    };
     let plan = plan(job, &files)?;
     let wanted = wanted_leaves(job, &files, &plan)?;
     for (number, leaves) in wanted {
@@ -106,16 +120,25 @@ pub fn plan(job: &Job, files: &ShardFiles) -> Result<ColumnPlan, ShardError> {
 }
 
 /// The leaves that are needed of each file.
-fn wanted_leaves(job: &Job, files: &ShardFiles, plan: &ColumnPlan) -> Result<BTreeMap<usize, BTreeSet<usize>>, ShardError> {
+fn wanted_leaves(
+    job: &Job,
+    files: &ShardFiles,
+    plan: &ColumnPlan,
+) -> Result<BTreeMap<usize, BTreeSet<usize>>, ShardError> {
     let mut wanted: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     fn add(value: &Value, files: &ShardFiles, wanted: &mut BTreeMap<usize, BTreeSet<usize>>) {
         match value {
             Value::File { file, root } => {
                 if let Some(found) = files.get(*file) {
-                    wanted.entry(*file).or_default().extend(found.leaves_of(*root));
+                    wanted
+                        .entry(*file)
+                        .or_default()
+                        .extend(found.leaves_of(*root));
                 }
             }
-            Value::FirstPresent { candidates, .. } => candidates.iter().for_each(|candidate| add(candidate, files, wanted)),
+            Value::FirstPresent { candidates, .. } => candidates
+                .iter()
+                .for_each(|candidate| add(candidate, files, wanted)),
             Value::Empty | Value::Lookup { .. } => {}
         }
     }
@@ -124,7 +147,13 @@ fn wanted_leaves(job: &Job, files: &ShardFiles, plan: &ColumnPlan) -> Result<BTr
     }
     for lookup in &job.lookups {
         let (leaf, kind) = keys::kind_of(&files.main, lookup.target_key())?;
-        check_kind(&files.main, lookup.target_key(), kind, lookup.key_kind(), lookup.uri())?;
+        check_kind(
+            &files.main,
+            lookup.target_key(),
+            kind,
+            lookup.key_kind(),
+            lookup.uri(),
+        )?;
         wanted.entry(0).or_default().insert(leaf);
     }
     for alignment in &plan.alignments {
@@ -132,18 +161,35 @@ fn wanted_leaves(job: &Job, files: &ShardFiles, plan: &ColumnPlan) -> Result<BTr
         wanted.entry(0).or_default().insert(leaf);
         if let Some(sibling) = files.get(alignment.file) {
             let (leaf, sibling_kind) = keys::kind_of(sibling, &alignment.source_key)?;
-            check_kind(&files.main, &alignment.target_key, kind, Some(sibling_kind), &sibling.uri)?;
+            check_kind(
+                &files.main,
+                &alignment.target_key,
+                kind,
+                Some(sibling_kind),
+                &sibling.uri,
+            )?;
             wanted.entry(alignment.file).or_default().insert(leaf);
         }
     }
     Ok(wanted)
 }
 
-fn check_kind(main: &ParquetFile, name: &str, kind: KeyKind, other: Option<KeyKind>, uri: &str) -> Result<(), ShardError> {
+fn check_kind(
+    main: &ParquetFile,
+    name: &str,
+    kind: KeyKind,
+    other: Option<KeyKind>,
+    uri: &str,
+) -> Result<(), ShardError> {
     match other {
-        Some(other) if other != kind => {
-            Err(ShardError::schema(&main.uri, format!("key column {name:?} is {}, but {} in {uri}; they can never be equal", kind.describe(), other.describe())))
-        }
+        Some(other) if other != kind => Err(ShardError::schema(
+            &main.uri,
+            format!(
+                "key column {name:?} is {}, but {} in {uri}; they can never be equal",
+                kind.describe(),
+                other.describe()
+            ),
+        )),
         _ => Ok(()),
     }
 }
@@ -164,16 +210,34 @@ pub fn load(job: &Job, shard: FetchedShard) -> Result<LoadedShard, ShardError> {
         decode(lookup.target_key())?;
     }
     for alignment in &plan.alignments {
-        let Some(sibling) = files.get(alignment.file) else { continue };
+        let Some(sibling) = files.get(alignment.file) else {
+            continue;
+        };
         let main = decode(&alignment.target_key)?;
-        check_aligned(&files.main, &main, &alignment.target_key, sibling, &alignment.source_key)?;
+        check_aligned(
+            &files.main,
+            &main,
+            &alignment.target_key,
+            sibling,
+            &alignment.source_key,
+        )?;
     }
     main_keys.retain(|name, _| job.lookups.iter().any(|lookup| lookup.target_key() == name));
-    Ok(LoadedShard { files, plan, keys: main_keys })
+    Ok(LoadedShard {
+        files,
+        plan,
+        keys: main_keys,
+    })
 }
 
 /// Row by row: equal keys, and null equals nothing.
-pub fn check_aligned(main: &ParquetFile, main_keys: &KeyColumn, main_name: &str, other: &ParquetFile, other_name: &str) -> Result<(), ShardError> {
+pub fn check_aligned(
+    main: &ParquetFile,
+    main_keys: &KeyColumn,
+    main_name: &str,
+    other: &ParquetFile,
+    other_name: &str,
+) -> Result<(), ShardError> {
     let (main_leaf, _) = keys::kind_of(main, main_name)?;
     let (other_leaf, _) = keys::kind_of(other, other_name)?;
     if main_keys.null_count() == 0 && splice::same_bytes((main, main_leaf), (other, other_leaf)) {
@@ -183,9 +247,22 @@ pub fn check_aligned(main: &ParquetFile, main_keys: &KeyColumn, main_name: &str,
     match main_keys.first_difference(&other_keys) {
         None => Ok(()),
         Some(row) => {
-            let of = |keys: &KeyColumn| if row < keys.len() { show(keys.get(row), keys.kind) } else { "no row".to_owned() };
-            let reason = format!("row {row}: {other_name} is {}, main's {main_name} is {}", of(&other_keys), of(main_keys));
-            Err(ShardError::Misaligned { uri: other.uri.clone(), reason })
+            let of = |keys: &KeyColumn| {
+                if row < keys.len() {
+                    show(keys.get(row), keys.kind)
+                } else {
+                    "no row".to_owned()
+                }
+            };
+            let reason = format!(
+                "row {row}: {other_name} is {}, main's {main_name} is {}",
+                of(&other_keys),
+                of(main_keys)
+            );
+            Err(ShardError::Misaligned {
+                uri: other.uri.clone(),
+                reason,
+            })
         }
     }
 }

@@ -21,7 +21,10 @@ pub fn check(file: &ParquetFile, root: usize, group_rows: &[usize]) -> Result<()
                 return Err(format!("codec {} is not portable", chunk.compression()));
             }
             if chunk.column_descr().max_rep_level() == 0 && chunk.num_values() != rows as i64 {
-                return Err(format!("row group {group}: {} values for {rows} rows", chunk.num_values()));
+                return Err(format!(
+                    "row group {group}: {} values for {rows} rows",
+                    chunk.num_values()
+                ));
             }
             walk_pages(file, group, leaf)?;
         }
@@ -33,7 +36,8 @@ pub fn check(file: &ParquetFile, root: usize, group_rows: &[usize]) -> Result<()
 /// values must add up. Cheap: nothing is decompressed.
 fn walk_pages(file: &ParquetFile, group: usize, leaf: usize) -> Result<(), String> {
     let row_group = file.metadata.row_group(group);
-    let mut pages = page_reader(file.bytes.clone(), row_group, leaf).map_err(|error| error.to_string())?;
+    let mut pages =
+        page_reader(file.bytes.clone(), row_group, leaf).map_err(|error| error.to_string())?;
     let mut values = 0_i64;
     while let Some(page) = pages.peek_next_page().map_err(|error| error.to_string())? {
         if !page.is_dict {
@@ -43,18 +47,27 @@ fn walk_pages(file: &ParquetFile, group: usize, leaf: usize) -> Result<(), Strin
     }
     let expected = row_group.column(leaf).num_values();
     if values != expected {
-        return Err(format!("row group {group}: pages hold {values} values, the footer says {expected}"));
+        return Err(format!(
+            "row group {group}: pages hold {values} values, the footer says {expected}"
+        ));
     }
     Ok(())
 }
 
 /// The description of a chunk for `append_column`, page indexes and bloom filter left behind.
-pub fn close_result(file: &ParquetFile, group: usize, leaf: usize) -> parquet::errors::Result<ColumnCloseResult> {
+pub fn close_result(
+    file: &ParquetFile,
+    group: usize,
+    leaf: usize,
+) -> parquet::errors::Result<ColumnCloseResult> {
     let row_group = file.metadata.row_group(group);
     let chunk: &ColumnChunkMetaData = row_group.column(leaf);
     let start = chunk_start(chunk);
     let mut builder = chunk.clone().into_builder();
-    if chunk.dictionary_page_offset().is_some_and(|offset| offset != start) {
+    if chunk
+        .dictionary_page_offset()
+        .is_some_and(|offset| offset != start)
+    {
         builder = builder.set_dictionary_page_offset(None);
     }
     Ok(ColumnCloseResult {
@@ -91,4 +104,3 @@ pub fn same_bytes(left: (&ParquetFile, usize), right: (&ParquetFile, usize)) -> 
         alike && matches!((bytes(left, left_chunk), bytes(right, right_chunk)), (Some(left), Some(right)) if left == right)
     })
 }
-

@@ -10,7 +10,10 @@ use rustix::time::{ClockId, clock_gettime};
 /// CPU time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
+    Duration::new(
+        time.tv_sec.max(0) as u64,
+        time.tv_nsec.clamp(0, 999_999_999) as u32,
+    )
 }
 
 /// A sum of CPU times, added to by many threads.
@@ -53,7 +56,10 @@ pub fn map_parallel<T: Sync, R: Send, E: Send>(
                 if result.is_err() {
                     failed.store(true, Ordering::Relaxed);
                 }
-                results.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+                results
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push((number, result));
             }
         });
     };
@@ -78,7 +84,9 @@ mod tests {
         let items: Vec<u32> = (0..100).collect();
         let doubled = map_parallel(4, &items, &clock, |_, item| Ok::<_, ()>(item * 2)).unwrap();
         assert_eq!(doubled, (0..100).map(|item| item * 2).collect::<Vec<_>>());
-        let failed = map_parallel(4, &items, &clock, |_, item| if *item == 7 { Err(*item) } else { Ok(()) });
+        let failed = map_parallel(4, &items, &clock, |_, item| {
+            if *item == 7 { Err(*item) } else { Ok(()) }
+        });
         assert_eq!(failed.unwrap_err(), 7);
     }
 }

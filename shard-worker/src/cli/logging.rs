@@ -8,11 +8,20 @@ use crate::cli::arguments::LogFormat;
 
 /// Starts logging. `RUST_LOG` wins over `--verbose`.
 pub fn start(format: LogFormat, verbose: bool) {
-    let default = if verbose { "shard_worker=debug,storage=debug,info" } else { "shard_worker=info,storage=info,warn" };
+    let default = if verbose {
+        "shard_worker=debug,storage=debug,info"
+    } else {
+        "shard_worker=info,storage=info,warn"
+    };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Json => builder.json().flatten_event(true).init(),
-        LogFormat::Text => builder.with_target(false).with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Text => builder
+            .with_target(false)
+            .with_ansi(std::io::stderr().is_terminal())
+            .init(),
     }
 }

@@ -14,7 +14,9 @@ use globset::GlobBuilder;
 use serde::Serialize;
 
 use crate::audit::{self, AuditOptions};
-use crate::cli::arguments::{Arguments, AuditArguments, Command, JobArguments, RunArguments, VerifyArguments};
+use crate::cli::arguments::{
+    Arguments, AuditArguments, Command, JobArguments, RunArguments, VerifyArguments,
+};
 use crate::cli::exit::Exit;
 use crate::error::{Error, Result};
 use crate::job::{Job, OutputOrigin};
@@ -32,7 +34,11 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // A closed pipe is no reason to fail.
             let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+            return if error.use_stderr() {
+                Exit::Usage.into()
+            } else {
+                Exit::Done.into()
+            };
         }
     };
     logging::start(arguments.log_format, arguments.verbose);
@@ -57,13 +63,20 @@ fn execute(arguments: Arguments) -> Result<Exit> {
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "shard-worker", &mut script);
+            clap_complete::generate(
+                shell,
+                &mut Arguments::command(),
+                "shard-worker",
+                &mut script,
+            );
             print(&String::from_utf8_lossy(&script))
         }
         Command::Man => {
             let mut page = Vec::new();
             let rendered = clap_mangen::Man::new(Arguments::command()).render(&mut page);
-            rendered.map_err(|error| Error::Usage(format!("the man page cannot be rendered: {error}")))?;
+            rendered.map_err(|error| {
+                Error::Usage(format!("the man page cannot be rendered: {error}"))
+            })?;
             print(&String::from_utf8_lossy(&page))
         }
         Command::Run(arguments) => block_on(arguments.threads, run_command(&arguments, json)),
@@ -98,7 +111,8 @@ async fn open(arguments: &JobArguments) -> Result<Job> {
 
 async fn run_command(arguments: &RunArguments, json: bool) -> Result<Exit> {
     let stop = Stop::default();
-    stop.on_signals().map_err(|error| Error::Usage(format!("signal handlers cannot be installed: {error}")))?;
+    stop.on_signals()
+        .map_err(|error| Error::Usage(format!("signal handlers cannot be installed: {error}")))?;
     let job = Arc::new(open(&arguments.job).await?);
     let options = run_options(arguments, job.spec.output.skip_existing)?;
     announce_output(&job, arguments.dry_run);
@@ -113,7 +127,10 @@ async fn run_command(arguments: &RunArguments, json: bool) -> Result<Exit> {
     let report = result?;
     write_report(arguments.report.as_deref(), &report)?;
     print(&report.to_string())?;
-    if stop.is_requested() && report.shards_done + report.shards_kept + report.shards_failed + report.shards_left_out < report.shards {
+    if stop.is_requested()
+        && report.shards_done + report.shards_kept + report.shards_failed + report.shards_left_out
+            < report.shards
+    {
         eprintln!("stopped by a signal; run again to go on from here");
         return Ok(Exit::Terminated);
     }
@@ -130,15 +147,25 @@ fn run_options(arguments: &RunArguments, skip_existing: bool) -> Result<RunOptio
     let glob = match &arguments.select {
         Some(pattern) => {
             // A pattern without a folder matches file names at any depth, as in .gitignore.
-            let anchored = if pattern.contains('/') { pattern.clone() } else { format!("**/{pattern}") };
+            let anchored = if pattern.contains('/') {
+                pattern.clone()
+            } else {
+                format!("**/{pattern}")
+            };
             let glob = GlobBuilder::new(&anchored).literal_separator(true).build();
-            Some(glob.map_err(|error| Error::Usage(format!("--select: {error}")))?.compile_matcher())
+            Some(
+                glob.map_err(|error| Error::Usage(format!("--select: {error}")))?
+                    .compile_matcher(),
+            )
         }
         None => None,
     };
     Ok(RunOptions {
         skip_existing: skip_existing && !arguments.no_skip_existing,
-        selection: Selection { glob, max_shards: arguments.max_shards },
+        selection: Selection {
+            glob,
+            max_shards: arguments.max_shards,
+        },
         memory: arguments.memory.unwrap_or_else(resources::memory),
         threads: arguments.threads.unwrap_or_else(resources::threads),
     })
@@ -146,20 +173,43 @@ fn run_options(arguments: &RunArguments, skip_existing: bool) -> Result<RunOptio
 
 fn announce_output(job: &Job, dry_run: bool) {
     if job.output_prefix.origin == OutputOrigin::Timestamped && !dry_run {
-        eprintln!("note: no output prefix was named, so this run writes to a new one:\n\n    {}\n\nName one with --output-prefix or spec.output.prefix to resume it.\n", job.output_prefix.uri);
+        eprintln!(
+            "note: no output prefix was named, so this run writes to a new one:\n\n    {}\n\nName one with --output-prefix or spec.output.prefix to resume it.\n",
+            job.output_prefix.uri
+        );
     }
 }
 
 fn dry_run_text(job: &Job, preview: &run::planning::Preview) -> String {
     let declared = job.spec.output.prefix.as_deref().unwrap_or("(none)");
-    let sidecar = job.spec.dataset.sidecar_prefix.as_deref().unwrap_or("(none)");
+    let sidecar = job
+        .spec
+        .dataset
+        .sidecar_prefix
+        .as_deref()
+        .unwrap_or("(none)");
     let origin = match job.output_prefix.origin {
         OutputOrigin::CommandLine => "--output-prefix",
         OutputOrigin::Manifest => "spec.output.prefix",
         OutputOrigin::Timestamped => "made up: nothing names an output prefix",
     };
-    let columns: Vec<String> = job.declared.iter().map(|field| format!("{}: {}", field.name(), crate::arrow_types::spell(field.data_type()))).collect();
-    let side_inputs: Vec<&str> = job.lookups.iter().map(|lookup| lookup.uri()).chain(job.siblings.iter().map(|sibling| sibling.store.uri())).collect();
+    let columns: Vec<String> = job
+        .declared
+        .iter()
+        .map(|field| {
+            format!(
+                "{}: {}",
+                field.name(),
+                crate::arrow_types::spell(field.data_type())
+            )
+        })
+        .collect();
+    let side_inputs: Vec<&str> = job
+        .lookups
+        .iter()
+        .map(|lookup| lookup.uri())
+        .chain(job.siblings.iter().map(|sibling| sibling.store.uri()))
+        .collect();
     format!(
         "job               {}\ndigest            {}\nmain              {}\nsidecar prefix    {sidecar}\ndeclared output   {declared}\neffective output  {} ({origin})\nside inputs       {}\ncolumns           {}\nshards            {} in main, {} bytes; {} other objects skipped\nto do             {} to make, {} to make again, {} vouched for, {} to be looked at, {} of another pipeline\nnothing was read but footers of side inputs, and nothing was written\n",
         job.name,
@@ -182,19 +232,29 @@ fn dry_run_text(job: &Job, preview: &run::planning::Preview) -> String {
 async fn verify_command(arguments: &VerifyArguments) -> Result<Exit> {
     let job = open_for_reading(&arguments.job).await?;
     let options = VerifyOptions {
-        samples: if arguments.all { None } else { Some(arguments.samples) },
+        samples: if arguments.all {
+            None
+        } else {
+            Some(arguments.samples)
+        },
         deep: arguments.deep,
         threads: arguments.threads.unwrap_or_else(resources::threads),
     };
     let report = verify::verify(Arc::new(job), options).await?;
     write_report(arguments.report.as_deref(), &report)?;
     print(&report.to_string())?;
-    Ok(if report.is_ok() { Exit::Done } else { Exit::NotVerified })
+    Ok(if report.is_ok() {
+        Exit::Done
+    } else {
+        Exit::NotVerified
+    })
 }
 
 async fn audit_command(arguments: &AuditArguments) -> Result<Exit> {
     let job = open_for_reading(&arguments.job).await?;
-    let options = AuditOptions { threads: arguments.threads.unwrap_or_else(resources::threads) };
+    let options = AuditOptions {
+        threads: arguments.threads.unwrap_or_else(resources::threads),
+    };
     let report = audit::audit(Arc::new(job), options).await?;
     write_report(arguments.report.as_deref(), &report)?;
     print(&report.to_string())
@@ -204,14 +264,18 @@ async fn audit_command(arguments: &AuditArguments) -> Result<Exit> {
 async fn open_for_reading(arguments: &JobArguments) -> Result<Job> {
     let job = open(arguments).await?;
     if job.output_prefix.origin == OutputOrigin::Timestamped {
-        return Err(Error::Usage("which output? name it with --output-prefix or spec.output.prefix".to_owned()));
+        return Err(Error::Usage(
+            "which output? name it with --output-prefix or spec.output.prefix".to_owned(),
+        ));
     }
     Ok(job)
 }
 
 fn write_report(path: Option<&Path>, report: &impl Serialize) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
-    let failed = |error: &dyn std::fmt::Display| Error::Usage(format!("--report {}: {error}", path.display()));
+    let failed = |error: &dyn std::fmt::Display| {
+        Error::Usage(format!("--report {}: {error}", path.display()))
+    };
     let text = serde_json::to_string_pretty(report).map_err(|error| failed(&error))?;
     std::fs::write(path, text + "\n").map_err(|error| failed(&error))
 }
@@ -220,7 +284,9 @@ fn write_report(path: Option<&Path>, report: &impl Serialize) -> Result<()> {
 fn print(text: &str) -> Result<Exit> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::Usage(format!("standard output: {error}"))),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::Usage(format!("standard output: {error}")))
+        }
         _ => Ok(Exit::Done),
     }
 }

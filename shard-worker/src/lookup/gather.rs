@@ -5,13 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{
-    Array, ArrayRef, BooleanBuilder, LargeBinaryBuilder, LargeStringArray, LargeStringBuilder, PrimitiveArray, PrimitiveBuilder, UInt32Array,
+    Array, ArrayRef, BooleanBuilder, LargeBinaryBuilder, LargeStringArray, LargeStringBuilder,
+    PrimitiveArray, PrimitiveBuilder, UInt32Array,
 };
 use arrow::compute::{concat, take};
 use arrow::datatypes::{self as types, ArrowPrimitiveType, DataType as Arrow, TimeUnit};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
-use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+use parquet::data_type::{
+    BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
+};
 
 use crate::arrow_types::{adapt, present_struct};
 use crate::error::{Error, Result};
@@ -19,17 +24,9 @@ use crate::leaf::{BATCH, LeafReader};
 use crate::lookup::index::{Index, IndexFile, ValueReader};
 use crate::lookup::probe::Hit;
 use crate::lookup::window::WindowedChunk;
+use crate::lookup::{Limits, PassError};
 use crate::parquet_file::chunk_range;
-use crate::workers::{CpuClock, map_parallel};
-
-/// Why values were not gathered.
-#[derive(Debug)]
-pub enum GatherError {
-    /// They would not fit in the budget: try fewer shards.
-    OverBudget,
-    /// The index cannot be read.
-    Failed(Error),
-}
+use crate::workers::map_parallel;
 
 /// The hits of one unit.
 struct UnitHits<'a> {
@@ -38,27 +35,48 @@ struct UnitHits<'a> {
 }
 
 /// Reads the value columns at `hits` (in the order of the index). Returns one array a column,
-/// with a row a hit. Stops as soon as the values pass `budget` bytes.
-pub fn gather(index: &Index, hits: &[Hit], targets: &[Arrow], budget: u64, threads: usize, clock: &CpuClock) -> Result<Vec<ArrayRef>, GatherError> {
-    let units: Vec<UnitHits<'_>> = hits.chunk_by(|left, right| left.unit == right.unit).map(|hits| UnitHits { unit: hits[0].unit, hits }).collect();
+/// with a row a hit. Stops as soon as the values pass the budget.
+pub fn gather(
+    index: &Index,
+    hits: &[Hit],
+    targets: &[Arrow],
+    limits: Limits<'_>,
+) -> Result<Vec<ArrayRef>, PassError> {
+    let units: Vec<UnitHits<'_>> = hits
+        .chunk_by(|left, right| left.unit == right.unit)
+        .map(|hits| UnitHits {
+            unit: hits[0].unit,
+            hits,
+        })
+        .collect();
     let column_count = targets.len();
     // Work is a column of a unit, so that a few large row groups still use all threads.
-    let work: Vec<(usize, usize)> = (0..units.len()).flat_map(|unit| (0..column_count).map(move |column| (unit, column))).collect();
+    let work: Vec<(usize, usize)> = (0..units.len())
+        .flat_map(|unit| (0..column_count).map(move |column| (unit, column)))
+        .collect();
     let held = AtomicU64::new(0);
-    let pieces = map_parallel(threads, &work, clock, |_, &(unit, column)| {
+    let pieces = map_parallel(limits.threads, &work, limits.clock, |_, &(unit, column)| {
+        if limits.stop.is_requested() {
+            return Err(PassError::Stopped);
+        }
         let UnitHits { unit, hits } = &units[unit];
         let Some(unit) = index.units.get(*unit as usize) else {
-            return Err(GatherError::OverBudget);
+            return Err(PassError::OverBudget);
         };
         let file = &index.files[unit.file];
         let rows: Vec<u32> = hits.iter().map(|hit| hit.row).collect();
-        let array = read_column(file, unit.group, &file.columns[column], &rows).map_err(|reason| {
-            let reason = format!("row group {}, column {:?}: {reason}", unit.group, targets[column].to_string());
-            GatherError::Failed(Error::side_input(&file.file.uri, reason))
-        })?;
+        let array =
+            read_column(file, unit.group, &file.columns[column], &rows).map_err(|reason| {
+                let reason = format!(
+                    "row group {}, column {:?}: {reason}",
+                    unit.group,
+                    targets[column].to_string()
+                );
+                PassError::Failed(Error::side_input(&file.file.uri, reason))
+            })?;
         let before = held.fetch_add(array.get_array_memory_size() as u64, Ordering::Relaxed);
-        if before > budget {
-            return Err(GatherError::OverBudget);
+        if before > limits.budget {
+            return Err(PassError::OverBudget);
         }
         Ok(array)
     })?;
@@ -73,7 +91,8 @@ pub fn gather(index: &Index, hits: &[Hit], targets: &[Arrow], budget: u64, threa
             1 => pieces[0].clone(),
             _ => {
                 let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
-                concat(&pieces).map_err(|error| GatherError::Failed(Error::Usage(error.to_string())))?
+                concat(&pieces)
+                    .map_err(|error| PassError::Failed(Error::Usage(error.to_string())))?
             }
         };
         columns.push(column);
@@ -82,14 +101,32 @@ pub fn gather(index: &Index, hits: &[Hit], targets: &[Arrow], budget: u64, threa
 }
 
 /// Values of one column at ascending rows of a row group.
-fn read_column(file: &IndexFile, group: usize, reader: &ValueReader, rows: &[u32]) -> Result<ArrayRef, String> {
+fn read_column(
+    file: &IndexFile,
+    group: usize,
+    reader: &ValueReader,
+    rows: &[u32],
+) -> Result<ArrayRef, String> {
     match reader {
-        ValueReader::SourceName(name) => Ok(Arc::new(LargeStringArray::from_iter_values(rows.iter().map(|_| name.as_ref())))),
+        ValueReader::SourceName(name) => Ok(Arc::new(LargeStringArray::from_iter_values(
+            rows.iter().map(|_| name.as_ref()),
+        ))),
         ValueReader::Struct { fields, children } => {
-            let children = children.iter().map(|child| read_column(file, group, child, rows)).collect::<Result<Vec<_>, _>>()?;
-            Ok(Arc::new(present_struct(fields.clone(), children, rows.len())?))
+            let children = children
+                .iter()
+                .map(|child| read_column(file, group, child, rows))
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok(Arc::new(present_struct(
+                fields.clone(),
+                children,
+                rows.len(),
+            )?))
         }
-        ValueReader::Leaf { leaf, natural, target } => {
+        ValueReader::Leaf {
+            leaf,
+            natural,
+            target,
+        } => {
             let array = read_leaf(file, group, *leaf, natural, rows)?;
             adapt(&array, target)
         }
@@ -99,15 +136,23 @@ fn read_column(file: &IndexFile, group: usize, reader: &ValueReader, rows: &[u32
 
 fn chunk_source(file: &IndexFile, group: usize, leaf: usize) -> Result<Arc<WindowedChunk>, String> {
     let chunk = file.file.metadata.row_group(group).column(leaf);
-    let range = chunk_range(chunk, file.file.meta.size).ok_or("the column lies outside the file")?;
+    let range =
+        chunk_range(chunk, file.file.meta.size).ok_or("the column lies outside the file")?;
     Ok(Arc::new(WindowedChunk::new(file.object.clone(), range)))
 }
 
 /// Calls `push` with the value at each of `rows` (ascending), reading in batches and passing
 /// over batches without hits undecoded.
-fn each_hit<T: DataType>(file: &IndexFile, group: usize, leaf: usize, rows: &[u32], mut push: impl FnMut(Option<&T::T>)) -> Result<(), String> {
+fn each_hit<T: DataType>(
+    file: &IndexFile,
+    group: usize,
+    leaf: usize,
+    rows: &[u32],
+    mut push: impl FnMut(Option<&T::T>),
+) -> Result<(), String> {
     let source = chunk_source(file, group, leaf)?;
-    let mut reader = LeafReader::<T>::open(source, &file.file.metadata, group, leaf).map_err(|error| error.to_string())?;
+    let mut reader = LeafReader::<T>::open(source, &file.file.metadata, group, leaf)
+        .map_err(|error| error.to_string())?;
     let mut base = 0_usize;
     let mut left = rows;
     while let Some(&first) = left.first() {
@@ -141,38 +186,114 @@ fn primitive<T: DataType, A: ArrowPrimitiveType>(
     convert: impl Fn(&T::T) -> A::Native,
 ) -> Result<PrimitiveArray<A>, String> {
     let mut builder = PrimitiveBuilder::<A>::with_capacity(rows.len());
-    each_hit::<T>(file, group, leaf, rows, |value| builder.append_option(value.map(&convert)))?;
+    each_hit::<T>(file, group, leaf, rows, |value| {
+        builder.append_option(value.map(&convert))
+    })?;
     Ok(builder.finish())
 }
 
-fn read_leaf(file: &IndexFile, group: usize, leaf: usize, natural: &Arrow, rows: &[u32]) -> Result<ArrayRef, String> {
-    let int = |_: ()| primitive::<Int32Type, types::Int32Type>(file, group, leaf, rows, |value| *value);
-    let long = |_: ()| primitive::<Int64Type, types::Int64Type>(file, group, leaf, rows, |value| *value);
+fn read_leaf(
+    file: &IndexFile,
+    group: usize,
+    leaf: usize,
+    natural: &Arrow,
+    rows: &[u32],
+) -> Result<ArrayRef, String> {
+    let int =
+        |_: ()| primitive::<Int32Type, types::Int32Type>(file, group, leaf, rows, |value| *value);
+    let long =
+        |_: ()| primitive::<Int64Type, types::Int64Type>(file, group, leaf, rows, |value| *value);
     Ok(match natural {
         Arrow::Boolean => {
             let mut builder = BooleanBuilder::with_capacity(rows.len());
-            each_hit::<BoolType>(file, group, leaf, rows, |value| builder.append_option(value.copied()))?;
+            each_hit::<BoolType>(file, group, leaf, rows, |value| {
+                builder.append_option(value.copied())
+            })?;
             Arc::new(builder.finish())
         }
-        Arrow::Float32 => Arc::new(primitive::<FloatType, types::Float32Type>(file, group, leaf, rows, |value| *value)?),
-        Arrow::Float64 => Arc::new(primitive::<DoubleType, types::Float64Type>(file, group, leaf, rows, |value| *value)?),
-        Arrow::Int8 => Arc::new(primitive::<Int32Type, types::Int8Type>(file, group, leaf, rows, |value| *value as i8)?),
-        Arrow::Int16 => Arc::new(primitive::<Int32Type, types::Int16Type>(file, group, leaf, rows, |value| *value as i16)?),
+        Arrow::Float32 => Arc::new(primitive::<FloatType, types::Float32Type>(
+            file,
+            group,
+            leaf,
+            rows,
+            |value| *value,
+        )?),
+        Arrow::Float64 => Arc::new(primitive::<DoubleType, types::Float64Type>(
+            file,
+            group,
+            leaf,
+            rows,
+            |value| *value,
+        )?),
+        Arrow::Int8 => Arc::new(primitive::<Int32Type, types::Int8Type>(
+            file,
+            group,
+            leaf,
+            rows,
+            |value| *value as i8,
+        )?),
+        Arrow::Int16 => Arc::new(primitive::<Int32Type, types::Int16Type>(
+            file,
+            group,
+            leaf,
+            rows,
+            |value| *value as i16,
+        )?),
         Arrow::Int32 => Arc::new(int(())?),
-        Arrow::UInt8 => Arc::new(primitive::<Int32Type, types::UInt8Type>(file, group, leaf, rows, |value| *value as u8)?),
-        Arrow::UInt16 => Arc::new(primitive::<Int32Type, types::UInt16Type>(file, group, leaf, rows, |value| *value as u16)?),
-        Arrow::UInt32 => Arc::new(primitive::<Int32Type, types::UInt32Type>(file, group, leaf, rows, |value| *value as u32)?),
+        Arrow::UInt8 => Arc::new(primitive::<Int32Type, types::UInt8Type>(
+            file,
+            group,
+            leaf,
+            rows,
+            |value| *value as u8,
+        )?),
+        Arrow::UInt16 => Arc::new(primitive::<Int32Type, types::UInt16Type>(
+            file,
+            group,
+            leaf,
+            rows,
+            |value| *value as u16,
+        )?),
+        Arrow::UInt32 => Arc::new(primitive::<Int32Type, types::UInt32Type>(
+            file,
+            group,
+            leaf,
+            rows,
+            |value| *value as u32,
+        )?),
         Arrow::Date32 => Arc::new(int(())?.reinterpret_cast::<types::Date32Type>()),
         Arrow::Int64 => Arc::new(long(())?),
-        Arrow::UInt64 => Arc::new(primitive::<Int64Type, types::UInt64Type>(file, group, leaf, rows, |value| *value as u64)?),
+        Arrow::UInt64 => Arc::new(primitive::<Int64Type, types::UInt64Type>(
+            file,
+            group,
+            leaf,
+            rows,
+            |value| *value as u64,
+        )?),
         Arrow::Timestamp(unit, zone) => {
             let values = long(())?;
             let zone = zone.clone();
             match unit {
-                TimeUnit::Second => Arc::new(values.reinterpret_cast::<types::TimestampSecondType>().with_timezone_opt(zone)),
-                TimeUnit::Millisecond => Arc::new(values.reinterpret_cast::<types::TimestampMillisecondType>().with_timezone_opt(zone)),
-                TimeUnit::Microsecond => Arc::new(values.reinterpret_cast::<types::TimestampMicrosecondType>().with_timezone_opt(zone)),
-                TimeUnit::Nanosecond => Arc::new(values.reinterpret_cast::<types::TimestampNanosecondType>().with_timezone_opt(zone)),
+                TimeUnit::Second => Arc::new(
+                    values
+                        .reinterpret_cast::<types::TimestampSecondType>()
+                        .with_timezone_opt(zone),
+                ),
+                TimeUnit::Millisecond => Arc::new(
+                    values
+                        .reinterpret_cast::<types::TimestampMillisecondType>()
+                        .with_timezone_opt(zone),
+                ),
+                TimeUnit::Microsecond => Arc::new(
+                    values
+                        .reinterpret_cast::<types::TimestampMicrosecondType>()
+                        .with_timezone_opt(zone),
+                ),
+                TimeUnit::Nanosecond => Arc::new(
+                    values
+                        .reinterpret_cast::<types::TimestampNanosecondType>()
+                        .with_timezone_opt(zone),
+                ),
             }
         }
         Arrow::Utf8 => {
@@ -191,13 +312,17 @@ fn read_leaf(file: &IndexFile, group: usize, leaf: usize, natural: &Arrow, rows:
                 at += 1;
             })?;
             if let Some(row) = bad {
-                return Err(format!("row {row} is not UTF-8 though the column is declared as text"));
+                return Err(format!(
+                    "row {row} is not UTF-8 though the column is declared as text"
+                ));
             }
             Arc::new(builder.finish())
         }
         Arrow::Binary => {
             let mut builder = LargeBinaryBuilder::with_capacity(rows.len(), rows.len() * 16);
-            each_hit::<ByteArrayType>(file, group, leaf, rows, |value| builder.append_option(value.map(|value| value.data())))?;
+            each_hit::<ByteArrayType>(file, group, leaf, rows, |value| {
+                builder.append_option(value.map(|value| value.data()))
+            })?;
             Arc::new(builder.finish())
         }
         other => return Err(format!("type {other} cannot be read leaf by leaf")),
@@ -205,12 +330,29 @@ fn read_leaf(file: &IndexFile, group: usize, leaf: usize, natural: &Arrow, rows:
 }
 
 /// Reads a column by Arrow's record assembly, whole, and takes the hits of each batch.
-fn read_whole(file: &IndexFile, group: usize, root: usize, target: &Arrow, rows: &[u32]) -> Result<ArrayRef, String> {
+fn read_whole(
+    file: &IndexFile,
+    group: usize,
+    root: usize,
+    target: &Arrow,
+    rows: &[u32],
+) -> Result<ArrayRef, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let metadata = ArrowReaderMetadata::try_new(file.file.metadata.clone(), options).map_err(|error| text(&error))?;
+    let metadata = ArrowReaderMetadata::try_new(file.file.metadata.clone(), options)
+        .map_err(|error| text(&error))?;
     // The chunks of one column lie side by side; a column of several leaves is one range.
-    let ranges: Vec<_> = file.file.leaves_of(root).iter().filter_map(|&leaf| chunk_range(file.file.metadata.row_group(group).column(leaf), file.file.meta.size)).collect();
+    let ranges: Vec<_> = file
+        .file
+        .leaves_of(root)
+        .iter()
+        .filter_map(|&leaf| {
+            chunk_range(
+                file.file.metadata.row_group(group).column(leaf),
+                file.file.meta.size,
+            )
+        })
+        .collect();
     let start = ranges.iter().map(|range| range.start).min().unwrap_or(0);
     let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
     let source = WindowedChunk::new(file.object.clone(), start..end);
@@ -232,7 +374,8 @@ fn read_whole(file: &IndexFile, group: usize, root: usize, target: &Arrow, rows:
         let end = base + batch.num_rows();
         let here = left.partition_point(|&row| (row as usize) < end);
         if here > 0 {
-            let indices = UInt32Array::from_iter_values(left[..here].iter().map(|&row| row - base as u32));
+            let indices =
+                UInt32Array::from_iter_values(left[..here].iter().map(|&row| row - base as u32));
             let taken = take(batch.column(0), &indices, None).map_err(|error| text(&error))?;
             pieces.push(adapt(&taken, target)?);
             left = &left[here..];

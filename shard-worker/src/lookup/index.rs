@@ -111,14 +111,22 @@ impl Index {
     /// Opens every file's footer and checks that it has the key and all the columns.
     pub async fn open(request: IndexRequest<'_>) -> Result<(Self, KeyKind)> {
         if request.objects.is_empty() {
-            return Err(Error::side_input(request.uri, "no index: no Parquet file here; name a file, or a folder with a file a source"));
+            return Err(Error::side_input(
+                request.uri,
+                "no index: no Parquet file here; name a file, or a folder with a file a source",
+            ));
         }
         let by_source = request.is_folder && !request.sources.is_empty();
         let hint = TailHint::default();
         let mut files = Vec::new();
         let mut kind = None;
         for meta in &request.objects {
-            let stem = meta.key.rsplit('/').next().unwrap_or(&meta.key).trim_end_matches(".parquet");
+            let stem = meta
+                .key
+                .rsplit('/')
+                .next()
+                .unwrap_or(&meta.key)
+                .trim_end_matches(".parquet");
             let group = if by_source {
                 match request.sources.number_of(stem) {
                     Some(group) => group,
@@ -131,32 +139,83 @@ impl Index {
             } else {
                 0
             };
-            let file = ParquetFile::open(&*request.store, meta.clone(), &hint).await.map_err(|error| match error {
-                crate::error::ShardError::Storage(error) => Error::Storage(error),
-                other => Error::side_input(request.uri, other),
-            })?;
-            file.check_names().map_err(|error| Error::side_input(request.uri, error))?;
-            let (key_leaf, file_kind) = keys::kind_of(&file, request.key_column).map_err(|error| Error::side_input(request.uri, error))?;
+            let file = ParquetFile::open(&*request.store, meta.clone(), &hint)
+                .await
+                .map_err(|error| match error {
+                    crate::error::ShardError::Storage(error) => Error::Storage(error),
+                    other => Error::side_input(request.uri, other),
+                })?;
+            file.check_names()
+                .map_err(|error| Error::side_input(request.uri, error))?;
+            let (key_leaf, file_kind) = keys::kind_of(&file, request.key_column)
+                .map_err(|error| Error::side_input(request.uri, error))?;
             if *kind.get_or_insert(file_kind) != file_kind {
-                return Err(Error::side_input(&file.uri, format!("key column {:?} is {} here, but not in the files before it", request.key_column, file_kind.describe())));
+                return Err(Error::side_input(
+                    &file.uri,
+                    format!(
+                        "key column {:?} is {} here, but not in the files before it",
+                        request.key_column,
+                        file_kind.describe()
+                    ),
+                ));
             }
             let source_name = by_source.then(|| Arc::from(stem));
-            let columns = request.columns.iter().map(|field| value_reader(&file, field, source_name.as_ref())).collect::<Result<Vec<_>>>()?;
-            let object = RemoteObject { store: request.store.clone(), key: meta.key.clone(), etag: meta.etag.clone(), size: meta.size, runtime: request.runtime.clone() };
-            files.push(IndexFile { file, object, group, key_leaf, columns });
+            let columns = request
+                .columns
+                .iter()
+                .map(|field| value_reader(&file, field, source_name.as_ref()))
+                .collect::<Result<Vec<_>>>()?;
+            let object = RemoteObject {
+                store: request.store.clone(),
+                key: meta.key.clone(),
+                etag: meta.etag.clone(),
+                size: meta.size,
+                runtime: request.runtime.clone(),
+            };
+            files.push(IndexFile {
+                file,
+                object,
+                group,
+                key_leaf,
+                columns,
+            });
         }
         let Some(kind) = kind else {
             let names = request.sources.names().join(", ");
-            return Err(Error::side_input(request.uri, format!("no file is named after a source; expected <source>.parquet for one of {names}")));
+            return Err(Error::side_input(
+                request.uri,
+                format!(
+                    "no file is named after a source; expected <source>.parquet for one of {names}"
+                ),
+            ));
         };
         let units: Vec<Unit> = files
             .iter()
             .enumerate()
-            .flat_map(|(number, index)| index.file.groups().map(move |(group, rows)| Unit { file: number, group, rows }).collect::<Vec<_>>())
+            .flat_map(|(number, index)| {
+                index
+                    .file
+                    .groups()
+                    .map(move |(group, rows)| Unit {
+                        file: number,
+                        group,
+                        rows,
+                    })
+                    .collect::<Vec<_>>()
+            })
             .collect();
         let rows = units.iter().map(|unit| unit.rows as u64).sum();
         let value_width = files.iter().map(value_width).max().unwrap_or(0);
-        Ok((Self { files, units, by_source, value_width, rows }, kind))
+        Ok((
+            Self {
+                files,
+                units,
+                by_source,
+                value_width,
+                rows,
+            },
+            kind,
+        ))
     }
 }
 
@@ -165,7 +224,9 @@ fn value_width(index: &IndexFile) -> u64 {
     fn leaves(reader: &ValueReader, file: &ParquetFile, into: &mut Vec<usize>) {
         match reader {
             ValueReader::Leaf { leaf, .. } => into.push(*leaf),
-            ValueReader::Struct { children, .. } => children.iter().for_each(|child| leaves(child, file, into)),
+            ValueReader::Struct { children, .. } => {
+                children.iter().for_each(|child| leaves(child, file, into))
+            }
             ValueReader::Whole { root, .. } => into.extend(file.leaves_of(*root)),
             ValueReader::SourceName(_) => {}
         }
@@ -178,34 +239,65 @@ fn value_width(index: &IndexFile) -> u64 {
     let mut bytes = 0;
     for (group, _) in index.file.groups() {
         let group = index.file.metadata.row_group(group);
-        bytes += wanted.iter().map(|&leaf| group.column(leaf).uncompressed_size().max(0) as u64).sum::<u64>();
+        bytes += wanted
+            .iter()
+            .map(|&leaf| group.column(leaf).uncompressed_size().max(0) as u64)
+            .sum::<u64>();
     }
     // Eight bytes of offset or value and a validity bit a leaf, whatever the encoding packed.
     (bytes / rows).max(1) + 9 * wanted.len() as u64
 }
 
-fn value_reader(file: &ParquetFile, field: &FieldRef, source_name: Option<&Arc<str>>) -> Result<ValueReader> {
+fn value_reader(
+    file: &ParquetFile,
+    field: &FieldRef,
+    source_name: Option<&Arc<str>>,
+) -> Result<ValueReader> {
     let side_input = |reason: String| Error::side_input(&file.uri, reason);
-    let schema = parquet_to_arrow_schema(file.metadata.file_metadata().schema_descr(), None).map_err(|error| side_input(error.to_string()))?;
+    let schema = parquet_to_arrow_schema(file.metadata.file_metadata().schema_descr(), None)
+        .map_err(|error| side_input(error.to_string()))?;
     let Some(root) = file.root(field.name()) else {
-        if let (Some(name), "source", Arrow::LargeUtf8) = (source_name, field.name().as_str(), field.data_type()) {
+        if let (Some(name), "source", Arrow::LargeUtf8) =
+            (source_name, field.name().as_str(), field.data_type())
+        {
             return Ok(ValueReader::SourceName(name.clone()));
         }
         let names: Vec<&str> = file.roots().iter().map(|root| root.name()).collect();
-        return Err(side_input(format!("no column {:?}; its columns are {}", field.name(), names.join(", "))));
+        return Err(side_input(format!(
+            "no column {:?}; its columns are {}",
+            field.name(),
+            names.join(", ")
+        )));
     };
     let natural = schema.field(root).data_type();
-    check_adaptable(natural, field.data_type()).map_err(|reason| side_input(format!("column {:?} {reason}", field.name())))?;
+    check_adaptable(natural, field.data_type())
+        .map_err(|reason| side_input(format!("column {:?} {reason}", field.name())))?;
     let leaves = file.leaves_of(root);
     let Some(&first) = leaves.first() else {
-        return Err(side_input(format!("column {:?} is an empty {}", field.name(), spell(natural))));
+        return Err(side_input(format!(
+            "column {:?} is an empty {}",
+            field.name(),
+            spell(natural)
+        )));
     };
-    Ok(leaf_reader(file, first, natural, field.data_type()).unwrap_or_else(|| ValueReader::Whole { root, target: field.data_type().clone() }))
+    Ok(
+        leaf_reader(file, first, natural, field.data_type()).unwrap_or_else(|| {
+            ValueReader::Whole {
+                root,
+                target: field.data_type().clone(),
+            }
+        }),
+    )
 }
 
 /// A reader that needs no record assembly, if the type allows one. `first` is the first leaf
 /// below `natural`.
-fn leaf_reader(file: &ParquetFile, first: usize, natural: &Arrow, target: &Arrow) -> Option<ValueReader> {
+fn leaf_reader(
+    file: &ParquetFile,
+    first: usize,
+    natural: &Arrow,
+    target: &Arrow,
+) -> Option<ValueReader> {
     match (natural, target) {
         (Arrow::Struct(natural), Arrow::Struct(fields)) => {
             let mut starts = Vec::with_capacity(natural.len());
@@ -218,7 +310,10 @@ fn leaf_reader(file: &ParquetFile, first: usize, natural: &Arrow, target: &Arrow
                 let (position, found) = natural.find(field.name())?;
                 leaf_reader(file, starts[position], found.data_type(), field.data_type())
             });
-            Some(ValueReader::Struct { fields: fields.clone(), children: children.collect::<Option<Vec<_>>>()? })
+            Some(ValueReader::Struct {
+                fields: fields.clone(),
+                children: children.collect::<Option<Vec<_>>>()?,
+            })
         }
         (Arrow::Struct(_), _) | (_, Arrow::Struct(_)) => None,
         _ => {
@@ -226,21 +321,44 @@ fn leaf_reader(file: &ParquetFile, first: usize, natural: &Arrow, target: &Arrow
             let readable = descriptor.max_rep_level() == 0
                 && match (natural, descriptor.physical_type()) {
                     (Arrow::Boolean, PhysicalType::BOOLEAN) => true,
-                    (Arrow::Int8 | Arrow::Int16 | Arrow::Int32 | Arrow::UInt8 | Arrow::UInt16 | Arrow::UInt32 | Arrow::Date32, PhysicalType::INT32) => true,
-                    (Arrow::Int64 | Arrow::UInt64 | Arrow::Timestamp(_, _), PhysicalType::INT64) => true,
-                    (Arrow::Float32, PhysicalType::FLOAT) | (Arrow::Float64, PhysicalType::DOUBLE) => true,
+                    (
+                        Arrow::Int8
+                        | Arrow::Int16
+                        | Arrow::Int32
+                        | Arrow::UInt8
+                        | Arrow::UInt16
+                        | Arrow::UInt32
+                        | Arrow::Date32,
+                        PhysicalType::INT32,
+                    ) => true,
+                    (
+                        Arrow::Int64 | Arrow::UInt64 | Arrow::Timestamp(_, _),
+                        PhysicalType::INT64,
+                    ) => true,
+                    (Arrow::Float32, PhysicalType::FLOAT)
+                    | (Arrow::Float64, PhysicalType::DOUBLE) => true,
                     (Arrow::Utf8 | Arrow::Binary, PhysicalType::BYTE_ARRAY) => true,
                     _ => false,
                 };
-            readable.then(|| ValueReader::Leaf { leaf: first, natural: natural.clone(), target: target.clone() })
+            readable.then(|| ValueReader::Leaf {
+                leaf: first,
+                natural: natural.clone(),
+                target: target.clone(),
+            })
         }
     }
 }
 
 fn leaf_count(data_type: &Arrow) -> usize {
     match data_type {
-        Arrow::Struct(fields) => fields.iter().map(|field| leaf_count(field.data_type())).sum(),
-        Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) | Arrow::Map(item, _) => leaf_count(item.data_type()),
+        Arrow::Struct(fields) => fields
+            .iter()
+            .map(|field| leaf_count(field.data_type()))
+            .sum(),
+        Arrow::List(item)
+        | Arrow::LargeList(item)
+        | Arrow::FixedSizeList(item, _)
+        | Arrow::Map(item, _) => leaf_count(item.data_type()),
         _ => 1,
     }
 }

@@ -3,7 +3,7 @@
 use arrow::datatypes::{DataType as Arrow, FieldRef};
 
 use crate::keys::{KeyColumn, KeyKind};
-use crate::lookup::gather::{GatherError, gather};
+use crate::lookup::gather::gather;
 use crate::lookup::index::Index;
 use crate::lookup::key_table::{Group, KeyTable};
 use crate::lookup::probe::probe;
@@ -26,12 +26,30 @@ pub struct JoinLookup {
 
 impl JoinLookup {
     /// A lookup over an open index.
-    pub fn new(uri: &str, target_key: String, kind: KeyKind, fields: Vec<FieldRef>, index: Index, sources: Sources) -> Self {
-        Self { uri: uri.to_owned(), target_key, kind, fields, index, sources }
+    pub fn new(
+        uri: &str,
+        target_key: String,
+        kind: KeyKind,
+        fields: Vec<FieldRef>,
+        index: Index,
+        sources: Sources,
+    ) -> Self {
+        Self {
+            uri: uri.to_owned(),
+            target_key,
+            kind,
+            fields,
+            index,
+            sources,
+        }
     }
 
     fn groups(&self, keys: &KeyColumn) -> Vec<Group> {
-        if self.index.by_source { self.sources.infer_all(keys) } else { vec![0; keys.len()] }
+        if self.index.by_source {
+            self.sources.infer_all(keys)
+        } else {
+            vec![0; keys.len()]
+        }
     }
 }
 
@@ -62,7 +80,7 @@ impl Lookup for JoinLookup {
             let table = KeyTable::build(shards.to_vec(), &groups);
             (groups, table)
         });
-        let probed = probe(&self.index, &table, shards, &groups, limits.threads, limits.clock)?;
+        let probed = probe(&self.index, &table, shards, &groups, limits)?;
         let mut stats = PassStats {
             rows_read: probed.rows_read,
             rows_pruned: probed.rows_pruned,
@@ -71,16 +89,22 @@ impl Lookup for JoinLookup {
             ..PassStats::default()
         };
         stats.keys_found = probed.hits.len() as u64;
-        let targets: Vec<Arrow> = self.fields.iter().map(|field| field.data_type().clone()).collect();
-        let columns = gather(&self.index, &probed.hits, &targets, limits.budget, limits.threads, limits.clock).map_err(|error| match error {
-            GatherError::OverBudget => PassError::OverBudget,
-            GatherError::Failed(error) => PassError::Failed(error),
-        })?;
+        let targets: Vec<Arrow> = self
+            .fields
+            .iter()
+            .map(|field| field.data_type().clone())
+            .collect();
+        let columns = gather(&self.index, &probed.hits, &targets, limits)?;
         let mut row_of_key = vec![NONE; table.len()];
         for (row, hit) in probed.hits.iter().enumerate() {
             row_of_key[hit.key as usize] = row as u32;
         }
         let rows = rows_of(table.into_rows(), &row_of_key);
-        Ok(Found { rows, columns, groups: self.index.by_source.then_some(groups), stats })
+        Ok(Found {
+            rows,
+            columns,
+            groups: self.index.by_source.then_some(groups),
+            stats,
+        })
     }
 }

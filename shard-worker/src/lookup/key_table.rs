@@ -56,7 +56,14 @@ impl<'a> KeyTable<'a> {
             let mut numbers = Vec::with_capacity(keys.len());
             for (row, &group) in groups[shard].iter().enumerate() {
                 let number = match keys.get(row) {
-                    Some(key) if group != NO_GROUP => table.insert(key, Entry { shard: shard as u32, row: row as u32, group }),
+                    Some(key) if group != NO_GROUP => table.insert(
+                        key,
+                        Entry {
+                            shard: shard as u32,
+                            row: row as u32,
+                            group,
+                        },
+                    ),
                     _ => NONE,
                 };
                 numbers.push(number);
@@ -89,7 +96,8 @@ impl<'a> KeyTable<'a> {
 
     fn is(&self, number: u32, key: &[u8], group: Group) -> bool {
         let entry = self.entries[number as usize];
-        entry.group == group && self.shards[entry.shard as usize].get(entry.row as usize) == Some(key)
+        entry.group == group
+            && self.shards[entry.shard as usize].get(entry.row as usize) == Some(key)
     }
 
     /// Number of a key, if a shard holds it.

@@ -7,6 +7,7 @@
 pub mod gather;
 pub mod index;
 pub mod join;
+pub mod json_lines;
 pub mod key_table;
 pub mod probe;
 pub mod texts;
@@ -19,6 +20,7 @@ use arrow::datatypes::FieldRef;
 
 use crate::error::Error;
 use crate::keys::{KeyColumn, KeyKind};
+use crate::run::stop::Stop;
 use crate::workers::CpuClock;
 
 pub use key_table::NONE;
@@ -32,6 +34,8 @@ pub struct Limits<'a> {
     pub threads: usize,
     /// Where CPU time is added up.
     pub clock: &'a CpuClock,
+    /// Ends the pass early.
+    pub stop: &'a Stop,
 }
 
 /// What a pass found.
@@ -81,6 +85,8 @@ impl PassStats {
 pub enum PassError {
     /// The values found do not fit: try fewer shards.
     OverBudget,
+    /// A stop was requested.
+    Stopped,
     /// The side input cannot be used.
     Failed(Error),
 }

@@ -11,8 +11,9 @@ use crate::keys::{self, KeyColumn};
 use crate::lookup::index::{Index, Unit};
 use crate::lookup::key_table::{Group, KeyTable, NO_GROUP};
 use crate::lookup::window::WindowedChunk;
+use crate::lookup::{Limits, PassError};
 use crate::parquet_file::chunk_range;
-use crate::workers::{CpuClock, map_parallel};
+use crate::workers::map_parallel;
 
 /// A row of the index: unit and row within it, ordered by position in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +52,8 @@ impl<'a> Bounds<'a> {
                 }
                 if let Some(key) = keys.get(row) {
                     let bound = &mut bounds[usize::from(group)];
-                    *bound = Some(bound.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+                    *bound =
+                        Some(bound.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
                 }
             }
         }
@@ -84,17 +86,26 @@ pub fn probe(
     table: &KeyTable<'_>,
     shards: &[&KeyColumn],
     groups: &[Vec<Group>],
-    threads: usize,
-    clock: &CpuClock,
-) -> Result<Probed> {
-    let group_count = index.files.iter().map(|file| usize::from(file.group) + 1).max().unwrap_or(0);
+    limits: Limits<'_>,
+) -> Result<Probed, PassError> {
+    let group_count = index
+        .files
+        .iter()
+        .map(|file| usize::from(file.group) + 1)
+        .max()
+        .unwrap_or(0);
     let bounds = Bounds::of(shards, groups, group_count);
     // Position in the index + 1; 0 is no match.
     let last: Vec<AtomicU64> = (0..table.len()).map(|_| AtomicU64::new(0)).collect();
     // Long units first, so that no thread is left with one at the end.
     let mut order: Vec<usize> = (0..index.units.len()).collect();
     order.sort_by_key(|&unit| (std::cmp::Reverse(index.units[unit].rows), unit));
-    let counts = map_parallel(threads, &order, clock, |_, &unit| probe_unit(index, unit, table, &bounds, &last))?;
+    let counts = map_parallel(limits.threads, &order, limits.clock, |_, &unit| {
+        if limits.stop.is_requested() {
+            return Err(PassError::Stopped);
+        }
+        probe_unit(index, unit, table, &bounds, &last).map_err(PassError::Failed)
+    })?;
     let mut probed = Probed::default();
     for (read, pruned, nulls) in counts {
         probed.rows_read += read;
@@ -106,35 +117,62 @@ pub fn probe(
         .enumerate()
         .filter_map(|(key, position)| {
             let position = position.load(Ordering::Relaxed).checked_sub(1)?;
-            Some(Hit { unit: (position >> 32) as u32, row: position as u32, key: key as u32 })
+            Some(Hit {
+                unit: (position >> 32) as u32,
+                row: position as u32,
+                key: key as u32,
+            })
         })
         .collect();
     probed.hits.sort_unstable();
     Ok(probed)
 }
 
-fn probe_unit(index: &Index, number: usize, table: &KeyTable<'_>, bounds: &Bounds<'_>, last: &[AtomicU64]) -> Result<(u64, u64, u64)> {
+fn probe_unit(
+    index: &Index,
+    number: usize,
+    table: &KeyTable<'_>,
+    bounds: &Bounds<'_>,
+    last: &[AtomicU64],
+) -> Result<(u64, u64, u64)> {
     let Unit { file, group, rows } = index.units[number];
     let index_file = &index.files[file];
-    let chunk = index_file.file.metadata.row_group(group).column(index_file.key_leaf);
+    let chunk = index_file
+        .file
+        .metadata
+        .row_group(group)
+        .column(index_file.key_leaf);
     if !bounds.may_match(index_file.group, chunk.statistics()) {
         return Ok((0, rows as u64, 0));
     }
-    let range = chunk_range(chunk, index_file.file.meta.size).ok_or_else(|| Error::side_input(&index_file.file.uri, "key column lies outside the file"))?;
+    let range = chunk_range(chunk, index_file.file.meta.size).ok_or_else(|| {
+        Error::side_input(&index_file.file.uri, "key column lies outside the file")
+    })?;
     let source = Arc::new(WindowedChunk::new(index_file.object.clone(), range));
     let base = (number as u64) << 32;
     let mut nulls = 0;
-    keys::visit(source, &index_file.file, group, index_file.key_leaf, |row, key| {
-        match key {
-            Some(key) => {
-                if let Some(found) = table.find(key, index_file.group) {
-                    last[found as usize].fetch_max(base + row as u64 + 1, Ordering::Relaxed);
+    keys::visit(
+        source,
+        &index_file.file,
+        group,
+        index_file.key_leaf,
+        |row, key| {
+            match key {
+                Some(key) => {
+                    if let Some(found) = table.find(key, index_file.group) {
+                        last[found as usize].fetch_max(base + row as u64 + 1, Ordering::Relaxed);
+                    }
                 }
+                None => nulls += 1,
             }
-            None => nulls += 1,
-        }
-        Ok(())
-    })
-    .map_err(|error| Error::side_input(&index_file.file.uri, format!("row group {group}, key column: {error}")))?;
+            Ok(())
+        },
+    )
+    .map_err(|error| {
+        Error::side_input(
+            &index_file.file.uri,
+            format!("row group {group}, key column: {error}"),
+        )
+    })?;
     Ok((rows as u64, 0, nulls))
 }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::{ArrayRef, LargeStringBuilder};
 use arrow::datatypes::{DataType as Arrow, FieldRef};
 use parquet::data_type::ByteArrayType;
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use storage::{ObjectMeta, Store};
 use tokio::runtime::Handle;
 
@@ -18,6 +17,7 @@ use crate::column_plan::natural_type;
 use crate::error::{Error, Result, ShardError};
 use crate::keys::{self, KeyColumn, KeyKind};
 use crate::leaf::LeafReader;
+use crate::lookup::json_lines::{LONGEST_LINE, parse_line, skip_line};
 use crate::lookup::key_table::KeyTable;
 use crate::lookup::window::{RemoteObject, WindowReader, WindowedChunk};
 use crate::lookup::{Found, Limits, Lookup, NONE, PassError, PassStats, rows_of};
@@ -27,15 +27,21 @@ use parquet::file::reader::ChunkReader;
 
 /// Bytes of bookkeeping that a kept text costs beside its own.
 const TEXT_OVERHEAD: u64 = 48;
-/// A longer line is not a caption but a broken file; it is counted as a bad line.
-const LONGEST_LINE: u64 = 64 << 20;
 /// Complaints about bad lines a file.
 const SHOWN_BAD_LINES: u64 = 3;
 
 #[derive(Debug)]
 enum TextFile {
-    Lines { object: RemoteObject, uri: String },
-    Parquet { object: RemoteObject, file: Box<ParquetFile>, key_leaf: usize, text_leaves: Vec<usize> },
+    Lines {
+        object: RemoteObject,
+        uri: String,
+    },
+    Parquet {
+        object: RemoteObject,
+        file: Box<ParquetFile>,
+        key_leaf: usize,
+        text_leaves: Vec<usize>,
+    },
 }
 
 /// The files of texts, in byte order.
@@ -50,45 +56,103 @@ pub struct TextFiles {
 
 impl TextFiles {
     /// Opens footers; JSON Lines files are opened when they are read.
-    pub async fn open(uri: &str, store: Arc<dyn Store>, objects: Vec<ObjectMeta>, key_column: String, columns: Vec<String>, runtime: Handle) -> Result<Self> {
+    pub async fn open(
+        uri: &str,
+        store: Arc<dyn Store>,
+        objects: Vec<ObjectMeta>,
+        key_column: String,
+        columns: Vec<String>,
+        runtime: Handle,
+    ) -> Result<Self> {
         let hint = TailHint::default();
         let mut files = Vec::new();
         let mut kind = None;
         let mut width = 256;
         for meta in objects {
-            let object = RemoteObject { store: store.clone(), key: meta.key.clone(), etag: meta.etag.clone(), size: meta.size, runtime: runtime.clone() };
+            let object = RemoteObject {
+                store: store.clone(),
+                key: meta.key.clone(),
+                etag: meta.etag.clone(),
+                size: meta.size,
+                runtime: runtime.clone(),
+            };
             if !meta.key.ends_with(".parquet") {
-                files.push(TextFile::Lines { object, uri: format!("{}{}", store.uri(), meta.key) });
+                files.push(TextFile::Lines {
+                    object,
+                    uri: format!("{}{}", store.uri(), meta.key),
+                });
                 continue;
             }
-            let file = ParquetFile::open(&*store, meta, &hint).await.map_err(|error| match error {
-                ShardError::Storage(error) => Error::Storage(error),
-                other => Error::side_input(uri, other),
-            })?;
-            file.check_names().map_err(|error| Error::side_input(uri, error))?;
-            let (key_leaf, file_kind) = keys::kind_of(&file, &key_column).map_err(|error| Error::side_input(uri, error))?;
+            let file =
+                ParquetFile::open(&*store, meta, &hint)
+                    .await
+                    .map_err(|error| match error {
+                        ShardError::Storage(error) => Error::Storage(error),
+                        other => Error::side_input(uri, other),
+                    })?;
+            file.check_names()
+                .map_err(|error| Error::side_input(uri, error))?;
+            let (key_leaf, file_kind) =
+                keys::kind_of(&file, &key_column).map_err(|error| Error::side_input(uri, error))?;
             if *kind.get_or_insert(file_kind) != file_kind {
-                return Err(Error::side_input(&file.uri, format!("key column {key_column:?} is {} here, but not in the files before it", file_kind.describe())));
+                return Err(Error::side_input(
+                    &file.uri,
+                    format!(
+                        "key column {key_column:?} is {} here, but not in the files before it",
+                        file_kind.describe()
+                    ),
+                ));
             }
-            let text_leaves = columns.iter().map(|name| text_leaf(&file, name)).collect::<Result<Vec<_>>>()?;
+            let text_leaves = columns
+                .iter()
+                .map(|name| text_leaf(&file, name))
+                .collect::<Result<Vec<_>>>()?;
             for (group, rows) in file.groups() {
-                let bytes: i64 = text_leaves.iter().map(|&leaf| file.metadata.row_group(group).column(leaf).uncompressed_size()).sum();
+                let bytes: i64 = text_leaves
+                    .iter()
+                    .map(|&leaf| {
+                        file.metadata
+                            .row_group(group)
+                            .column(leaf)
+                            .uncompressed_size()
+                    })
+                    .sum();
                 width = width.max(bytes.max(0) as u64 / rows as u64);
             }
-            files.push(TextFile::Parquet { object, file: Box::new(file), key_leaf, text_leaves });
+            files.push(TextFile::Parquet {
+                object,
+                file: Box::new(file),
+                key_leaf,
+                text_leaves,
+            });
         }
-        Ok(Self { files, key_column, columns, kind, width })
+        Ok(Self {
+            files,
+            key_column,
+            columns,
+            kind,
+            width,
+        })
     }
 }
 
 fn text_leaf(file: &ParquetFile, name: &str) -> Result<usize> {
     let Some(root) = file.root(name) else {
         let names: Vec<&str> = file.roots().iter().map(|field| field.name()).collect();
-        return Err(Error::side_input(&file.uri, format!("no column {name:?}; its columns are {}", names.join(", "))));
+        return Err(Error::side_input(
+            &file.uri,
+            format!("no column {name:?}; its columns are {}", names.join(", ")),
+        ));
     };
     let natural = natural_type(file, root).map_err(|error| Error::side_input(&file.uri, error))?;
     if !same_values(&natural, &Arrow::LargeUtf8) {
-        return Err(Error::side_input(&file.uri, format!("column {name:?} is {}, expected string", crate::arrow_types::spell(&natural))));
+        return Err(Error::side_input(
+            &file.uri,
+            format!(
+                "column {name:?} is {}, expected string",
+                crate::arrow_types::spell(&natural)
+            ),
+        ));
     }
     Ok(file.leaves_of(root)[0])
 }
@@ -105,7 +169,12 @@ pub struct TextLookup {
 impl TextLookup {
     /// A lookup over open files.
     pub fn new(uri: &str, target_key: String, fields: Vec<FieldRef>, files: TextFiles) -> Self {
-        Self { uri: uri.to_owned(), target_key, fields, files }
+        Self {
+            uri: uri.to_owned(),
+            target_key,
+            fields,
+            files,
+        }
     }
 }
 
@@ -132,10 +201,16 @@ impl Keeper<'_> {
         if slot.as_ref().is_some_and(|(before, _)| *before > position) {
             return Ok(());
         }
-        let freed = slot.as_ref().map_or(0, |(_, text)| text.len() as u64 + TEXT_OVERHEAD);
+        let freed = slot
+            .as_ref()
+            .map_or(0, |(_, text)| text.len() as u64 + TEXT_OVERHEAD);
         state.bytes = state.bytes + text.len() as u64 + TEXT_OVERHEAD - freed;
         *slot = Some((position, text.into()));
-        if state.bytes > self.budget { Err(PassError::OverBudget) } else { Ok(()) }
+        if state.bytes > self.budget {
+            Err(PassError::OverBudget)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -162,21 +237,45 @@ impl Lookup for TextLookup {
 
     fn pass(&self, shards: &[&KeyColumn], limits: Limits<'_>) -> Result<Found, PassError> {
         let groups: Vec<_> = shards.iter().map(|keys| vec![0; keys.len()]).collect();
-        let table = limits.clock.time(|| KeyTable::build(shards.to_vec(), &groups));
-        let best = self.fields.iter().map(|_| (0..table.len()).map(|_| None).collect()).collect();
+        let table = limits
+            .clock
+            .time(|| KeyTable::build(shards.to_vec(), &groups));
+        let best = self
+            .fields
+            .iter()
+            .map(|_| (0..table.len()).map(|_| None).collect())
+            .collect();
         // Texts are held twice while the columns are built.
-        let keeper = Keeper { table: &table, state: Mutex::new(Kept { best, bytes: 0 }), budget: limits.budget / 2 };
+        let keeper = Keeper {
+            table: &table,
+            state: Mutex::new(Kept { best, bytes: 0 }),
+            budget: limits.budget / 2,
+        };
         let work: Vec<usize> = (0..self.files.files.len()).collect();
         let parts = map_parallel(limits.threads, &work, limits.clock, |_, &number| {
+            if limits.stop.is_requested() {
+                return Err(PassError::Stopped);
+            }
             let position = (number as u64) << 40;
             match &self.files.files[number] {
                 TextFile::Lines { object, uri } => self.read_lines(object, uri, position, &keeper),
-                TextFile::Parquet { object, file, key_leaf, text_leaves } => read_parquet(object, file, *key_leaf, text_leaves, position, &keeper),
+                TextFile::Parquet {
+                    object,
+                    file,
+                    key_leaf,
+                    text_leaves,
+                } => read_parquet(object, file, *key_leaf, text_leaves, position, &keeper),
             }
         })?;
-        let mut stats = PassStats { keys: table.len() as u64, ..PassStats::default() };
+        let mut stats = PassStats {
+            keys: table.len() as u64,
+            ..PassStats::default()
+        };
         parts.iter().for_each(|part| stats.add(part));
-        let kept = keeper.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let kept = keeper
+            .state
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut row_of_key = vec![NONE; table.len()];
         let mut found: Vec<usize> = Vec::new();
         for (key, row) in row_of_key.iter_mut().enumerate() {
@@ -197,13 +296,25 @@ impl Lookup for TextLookup {
                 Arc::new(builder.finish()) as ArrayRef
             })
             .collect();
-        Ok(Found { rows: rows_of(table.into_rows(), &row_of_key), columns, groups: None, stats })
+        Ok(Found {
+            rows: rows_of(table.into_rows(), &row_of_key),
+            columns,
+            groups: None,
+            stats,
+        })
     }
 }
 
 impl TextLookup {
-    fn read_lines(&self, object: &RemoteObject, uri: &str, position: u64, keeper: &Keeper<'_>) -> Result<PassStats, PassError> {
-        let failed = |error: &dyn std::fmt::Display| PassError::Failed(Error::side_input(uri, error));
+    fn read_lines(
+        &self,
+        object: &RemoteObject,
+        uri: &str,
+        position: u64,
+        keeper: &Keeper<'_>,
+    ) -> Result<PassStats, PassError> {
+        let failed =
+            |error: &dyn std::fmt::Display| PassError::Failed(Error::side_input(uri, error));
         let raw = whole(object).map_err(|error| failed(&error))?;
         let decoded: Box<dyn Read> = if uri.ends_with(".zst") {
             Box::new(zstd::stream::read::Decoder::new(raw).map_err(|error| failed(&error))?)
@@ -218,7 +329,10 @@ impl TextLookup {
         let mut number = 0_u64;
         loop {
             line.clear();
-            let read = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(|error| failed(&error))?;
+            let read = (&mut reader)
+                .take(LONGEST_LINE)
+                .read_until(b'\n', &mut line)
+                .map_err(|error| failed(&error))?;
             if read == 0 {
                 return Ok(stats);
             }
@@ -234,7 +348,9 @@ impl TextLookup {
             stats.rows_read += 1;
             match parse_line(&line, &self.files.key_column, &self.files.columns) {
                 Ok(parsed) => {
-                    let Some(key) = keeper.table.find(parsed.key.as_bytes(), 0) else { continue };
+                    let Some(key) = keeper.table.find(parsed.key.as_bytes(), 0) else {
+                        continue;
+                    };
                     for (column, text) in parsed.texts.iter().enumerate() {
                         if let Some(text) = text.as_deref().filter(|text| !text.trim().is_empty()) {
                             keeper.keep(key, column, position + number, text)?;
@@ -254,25 +370,6 @@ fn bad_line(stats: &mut PassStats, uri: &str, number: u64, reason: &str) {
     }
 }
 
-fn skip_line(reader: &mut impl BufRead) -> std::io::Result<()> {
-    loop {
-        let buffer = reader.fill_buf()?;
-        if buffer.is_empty() {
-            return Ok(());
-        }
-        match buffer.iter().position(|&byte| byte == b'\n') {
-            Some(end) => {
-                reader.consume(end + 1);
-                return Ok(());
-            }
-            None => {
-                let length = buffer.len();
-                reader.consume(length);
-            }
-        }
-    }
-}
-
 fn whole(object: &RemoteObject) -> parquet::errors::Result<Box<dyn Read>> {
     if object.size == 0 {
         return Ok(Box::new(std::io::empty()));
@@ -281,65 +378,26 @@ fn whole(object: &RemoteObject) -> parquet::errors::Result<Box<dyn Read>> {
     Ok(Box::new(reader))
 }
 
-struct ParsedLine {
-    key: String,
-    texts: Vec<Option<String>>,
-}
-
-/// Takes the key and the texts out of a line. A text of another type counts as absent, as does
-/// a missing one; a line without a usable key is bad.
-fn parse_line(line: &[u8], key_column: &str, columns: &[String]) -> Result<ParsedLine, String> {
-    struct Fields<'a> {
-        key_column: &'a str,
-        columns: &'a [String],
-    }
-    impl<'de> Visitor<'de> for Fields<'_> {
-        type Value = ParsedLine;
-
-        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            write!(formatter, "an object with the key {:?}", self.key_column)
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ParsedLine, A::Error> {
-            let mut key = None;
-            let mut texts = vec![None; self.columns.len()];
-            while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-                let column = self.columns.iter().position(|column| *column == name);
-                if name == self.key_column || column.is_some() {
-                    let value = map.next_value::<serde_json::Value>()?;
-                    let text = match value {
-                        serde_json::Value::String(text) => Some(text),
-                        _ => None,
-                    };
-                    if let Some(column) = column {
-                        texts[column].clone_from(&text);
-                    }
-                    if name == self.key_column {
-                        key = text;
-                    }
-                } else {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-            let key = key.filter(|key| !key.is_empty());
-            let key = key.ok_or_else(|| serde::de::Error::custom(format_args!("no text under {:?}", self.key_column)))?;
-            Ok(ParsedLine { key, texts })
-        }
-    }
-    let text = std::str::from_utf8(line).map_err(|_| "not UTF-8".to_owned())?;
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let parsed = deserializer.deserialize_map(Fields { key_column, columns }).map_err(|error| error.to_string())?;
-    deserializer.end().map_err(|error| error.to_string())?;
-    Ok(parsed)
-}
-
-fn read_parquet(object: &RemoteObject, file: &ParquetFile, key_leaf: usize, text_leaves: &[usize], position: u64, keeper: &Keeper<'_>) -> Result<PassStats, PassError> {
-    let failed = |group: usize, error: &dyn std::fmt::Display| PassError::Failed(Error::side_input(&file.uri, format!("row group {group}: {error}")));
+fn read_parquet(
+    object: &RemoteObject,
+    file: &ParquetFile,
+    key_leaf: usize,
+    text_leaves: &[usize],
+    position: u64,
+    keeper: &Keeper<'_>,
+) -> Result<PassStats, PassError> {
+    let failed = |group: usize, error: &dyn std::fmt::Display| {
+        PassError::Failed(Error::side_input(
+            &file.uri,
+            format!("row group {group}: {error}"),
+        ))
+    };
     let mut stats = PassStats::default();
     let mut base = position;
     for (group, rows) in file.groups() {
         let source = |leaf: usize| {
-            let range = chunk_range(file.metadata.row_group(group).column(leaf), file.meta.size).ok_or_else(|| failed(group, &"a column lies outside the file"))?;
+            let range = chunk_range(file.metadata.row_group(group).column(leaf), file.meta.size)
+                .ok_or_else(|| failed(group, &"a column lies outside the file"))?;
             Ok::<_, PassError>(Arc::new(WindowedChunk::new(object.clone(), range)))
         };
         let mut hits: Vec<(usize, u32)> = Vec::new();
@@ -357,14 +415,19 @@ fn read_parquet(object: &RemoteObject, file: &ParquetFile, key_leaf: usize, text
             continue;
         }
         for (column, &leaf) in text_leaves.iter().enumerate() {
-            let mut reader = LeafReader::<ByteArrayType>::open(source(leaf)?, &file.metadata, group, leaf).map_err(|error| failed(group, &error))?;
+            let mut reader =
+                LeafReader::<ByteArrayType>::open(source(leaf)?, &file.metadata, group, leaf)
+                    .map_err(|error| failed(group, &error))?;
             let mut left = &hits[..];
             let mut start = 0;
             while let Some(batch) = reader.next_batch().map_err(|error| failed(group, &error))? {
                 let mut outcome = Ok(());
                 batch.for_each(|row, value| {
                     // Two rows never share a position, but one key may have several rows.
-                    let Some(&(hit, key)) = left.first().filter(|(hit, _)| *hit == start + row) else { return };
+                    let Some(&(hit, key)) = left.first().filter(|(hit, _)| *hit == start + row)
+                    else {
+                        return;
+                    };
                     left = &left[1..];
                     let Some(value) = value else { return };
                     if outcome.is_err() {
@@ -373,7 +436,10 @@ fn read_parquet(object: &RemoteObject, file: &ParquetFile, key_leaf: usize, text
                     outcome = match std::str::from_utf8(value.data()) {
                         Ok(text) if text.trim().is_empty() => Ok(()),
                         Ok(text) => keeper.keep(key, column, base + hit as u64, text),
-                        Err(_) => Err(failed(group, &format_args!("row {hit} of column {column} is not UTF-8"))),
+                        Err(_) => Err(failed(
+                            group,
+                            &format_args!("row {hit} of column {column} is not UTF-8"),
+                        )),
                     };
                 });
                 outcome?;
@@ -383,20 +449,4 @@ fn read_parquet(object: &RemoteObject, file: &ParquetFile, key_leaf: usize, text
         base += rows as u64;
     }
     Ok(stats)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_taken_apart_or_refused() {
-        let columns = ["a".to_owned(), "b".to_owned()];
-        let good = parse_line(br#"{"x":[1,{"a":2}],"b":"text","key":"k","a":7}"#, "key", &columns).unwrap();
-        assert_eq!(good.key, "k");
-        assert_eq!(good.texts, [None, Some("text".to_owned())]);
-        for bad in [&br#"{"key":"k""#[..], b"[]", b"null", b"7", br#"{"a":"x"}"#, br#"{"key":""}"#, br#"{"key":1}"#, br#"{"key":"k"} x"#, b"{\"key\":\"\xff\"}"] {
-            assert!(parse_line(bad, "key", &columns).is_err(), "{}", String::from_utf8_lossy(bad));
-        }
-    }
 }

@@ -32,7 +32,10 @@ pub struct RemoteObject {
 
 impl RemoteObject {
     async fn read(self, range: Range<u64>) -> Result<Bytes, storage::Error> {
-        let read = self.store.read_ranges(&self.key, std::slice::from_ref(&range), Some(&self.etag)).await?;
+        let read = self
+            .store
+            .read_ranges(&self.key, std::slice::from_ref(&range), Some(&self.etag))
+            .await?;
         Ok(read.into_iter().next().unwrap_or_default())
     }
 }
@@ -58,8 +61,16 @@ pub struct WindowedChunk(Arc<Inner>);
 impl WindowedChunk {
     /// Reads nothing yet.
     pub fn new(object: RemoteObject, range: Range<u64>) -> Self {
-        let state = State { start: range.start, bytes: Bytes::new(), ahead: None };
-        Self(Arc::new(Inner { object, end: range.end, state: Mutex::new(state) }))
+        let state = State {
+            start: range.start,
+            bytes: Bytes::new(),
+            ahead: None,
+        };
+        Self(Arc::new(Inner {
+            object,
+            end: range.end,
+            state: Mutex::new(state),
+        }))
     }
 
     /// At least `length` bytes from `start` (fewer only at the chunk's end).
@@ -71,7 +82,11 @@ impl WindowedChunk {
         if start >= state.start && start + needed <= held_end {
             return Ok(state.bytes.slice((start - state.start) as usize..));
         }
-        let mut kept = if start >= state.start && start < held_end { state.bytes.slice((start - state.start) as usize..) } else { Bytes::new() };
+        let mut kept = if start >= state.start && start < held_end {
+            state.bytes.slice((start - state.start) as usize..)
+        } else {
+            Bytes::new()
+        };
         let mut next = start + kept.len() as u64;
         while (kept.len() as u64) < needed {
             let window = match state.ahead.take() {
@@ -81,8 +96,12 @@ impl WindowedChunk {
                     .block_on(task)
                     .map_err(|error| ParquetError::External(Box::new(error)))?,
                 _ => {
-                    let range = next..(next + WINDOW.max(needed - kept.len() as u64)).min(inner.end);
-                    inner.object.runtime.block_on(inner.object.clone().read(range))
+                    let range =
+                        next..(next + WINDOW.max(needed - kept.len() as u64)).min(inner.end);
+                    inner
+                        .object
+                        .runtime
+                        .block_on(inner.object.clone().read(range))
                 }
             }
             .map_err(|error| ParquetError::External(Box::new(error)))?;
@@ -90,11 +109,18 @@ impl WindowedChunk {
                 return Err(ParquetError::EOF(format!("no bytes at {next}")));
             }
             next += window.len() as u64;
-            kept = if kept.is_empty() { window } else { Bytes::from([&kept[..], &window[..]].concat()) };
+            kept = if kept.is_empty() {
+                window
+            } else {
+                Bytes::from([&kept[..], &window[..]].concat())
+            };
         }
         if next < inner.end && state.ahead.is_none() {
             let range = next..(next + WINDOW).min(inner.end);
-            state.ahead = Some((next, inner.object.runtime.spawn(inner.object.clone().read(range))));
+            state.ahead = Some((
+                next,
+                inner.object.runtime.spawn(inner.object.clone().read(range)),
+            ));
         }
         state.start = start;
         state.bytes = kept.clone();
@@ -118,7 +144,10 @@ pub struct WindowReader {
 impl Read for WindowReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.current.is_empty() && self.at < self.chunk.0.end {
-            self.current = self.chunk.at_least(self.at, 1).map_err(std::io::Error::other)?;
+            self.current = self
+                .chunk
+                .at_least(self.at, 1)
+                .map_err(std::io::Error::other)?;
         }
         let count = buffer.len().min(self.current.len());
         buffer[..count].copy_from_slice(&self.current[..count]);
@@ -132,13 +161,19 @@ impl ChunkReader for WindowedChunk {
     type T = WindowReader;
 
     fn get_read(&self, start: u64) -> parquet::errors::Result<WindowReader> {
-        Ok(WindowReader { current: self.at_least(start, 1)?, chunk: self.clone(), at: start })
+        Ok(WindowReader {
+            current: self.at_least(start, 1)?,
+            chunk: self.clone(),
+            at: start,
+        })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         let bytes = self.at_least(start, length as u64)?;
         if bytes.len() < length {
-            return Err(ParquetError::EOF(format!("{length} bytes at {start} pass the end of the column chunk")));
+            return Err(ParquetError::EOF(format!(
+                "{length} bytes at {start} pass the end of the column chunk"
+            )));
         }
         Ok(bytes.slice(..length))
     }

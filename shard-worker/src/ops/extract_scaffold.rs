@@ -14,11 +14,24 @@ struct Scaffold {
 
 /// Opens the op.
 pub async fn open(spec: &ExtractScaffold, context: &OpContext<'_>) -> Result<Opened> {
-    if let Some(name) = spec.drop.iter().find(|name| **name == context.dataset.key_column) {
-        return Err(Error::Usage(format!("extractScaffold.drop: {name:?} is the key column; a sidecar without it could not be verified")));
+    if let Some(name) = spec
+        .drop
+        .iter()
+        .find(|name| **name == context.dataset.key_column)
+    {
+        return Err(Error::Usage(format!(
+            "extractScaffold.drop: {name:?} is the key column; a sidecar without it could not be verified"
+        )));
     }
-    let declared = context.declared.iter().map(|field| field.name().clone()).collect();
-    Ok(Opened::plain(Scaffold { drop: spec.drop.clone(), declared }))
+    let declared = context
+        .declared
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
+    Ok(Opened::plain(Scaffold {
+        drop: spec.drop.clone(),
+        declared,
+    }))
 }
 
 impl Op for Scaffold {

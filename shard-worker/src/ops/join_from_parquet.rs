@@ -17,8 +17,15 @@ struct Join {
 
 /// Opens the index: every footer is read, every column checked against its declaration.
 pub async fn open(spec: &JoinFromParquet, context: &OpContext<'_>) -> Result<Opened> {
-    let fields = spec.columns.iter().map(|name| context.declared("joinFromParquet", name)).collect::<Result<Vec<_>>>()?;
-    let target_key = spec.target_key_column.clone().unwrap_or_else(|| context.dataset.key_column.clone());
+    let fields = spec
+        .columns
+        .iter()
+        .map(|name| context.declared("joinFromParquet", name))
+        .collect::<Result<Vec<_>>>()?;
+    let target_key = spec
+        .target_key_column
+        .clone()
+        .unwrap_or_else(|| context.dataset.key_column.clone());
     let key_column = spec.source_key_column.as_ref().unwrap_or(&target_key);
     let (store, objects, is_folder) = context.side_input(&spec.source, &[".parquet"]).await?;
     let request = IndexRequest {
@@ -32,18 +39,39 @@ pub async fn open(spec: &JoinFromParquet, context: &OpContext<'_>) -> Result<Ope
         runtime: context.runtime.clone(),
     };
     let (index, kind) = Index::open(request).await?;
-    let lookup = JoinLookup::new(&spec.source, target_key, kind, fields, index, context.sources.clone());
-    let op = Join { lookup: context.next_lookup, columns: spec.columns.clone(), mode: spec.mode };
-    Ok(Opened { op: Box::new(op), lookup: Some(Box::new(lookup)), sibling: None })
+    let lookup = JoinLookup::new(
+        &spec.source,
+        target_key,
+        kind,
+        fields,
+        index,
+        context.sources.clone(),
+    );
+    let op = Join {
+        lookup: context.next_lookup,
+        columns: spec.columns.clone(),
+        mode: spec.mode,
+    };
+    Ok(Opened {
+        op: Box::new(op),
+        lookup: Some(Box::new(lookup)),
+        sibling: None,
+    })
 }
 
 impl Op for Join {
     fn plan(&self, plan: &mut ColumnPlan, _files: &ShardFiles) -> Result<(), ShardError> {
         for (column, name) in self.columns.iter().enumerate() {
-            let found = Value::Lookup { lookup: self.lookup, column };
+            let found = Value::Lookup {
+                lookup: self.lookup,
+                column,
+            };
             let value = match (self.mode, plan.value(name)) {
                 (JoinMode::UpdateIfNull, Some(before)) if *before != Value::Empty => {
-                    Value::FirstPresent { candidates: vec![before.clone(), found], blank_is_missing: false }
+                    Value::FirstPresent {
+                        candidates: vec![before.clone(), found],
+                        blank_is_missing: false,
+                    }
                 }
                 _ => found,
             };

@@ -1,10 +1,13 @@
 //! `mergeFromSidecar`: columns of another sidecar of the same main shards.
 
 use crds::{MergeFromSidecar, MergeMode};
+use futures::StreamExt;
+use storage::Store;
 
 use crate::column_plan::{Alignment, ColumnPlan, ShardFiles, Value};
-use crate::error::{Result, ShardError};
+use crate::error::{Error, Result, ShardError};
 use crate::ops::{Op, OpContext, Opened, Sibling};
+use crate::parquet_file::{ParquetFile, TailHint};
 
 #[derive(Debug)]
 struct Merge {
@@ -15,18 +18,81 @@ struct Merge {
     source_key: String,
 }
 
-/// Opens the prefix of the siblings.
+/// Opens the prefix of the siblings, and looks at the first one: a wrong prefix or column is
+/// better known now than once a shard.
 pub async fn open(spec: &MergeFromSidecar, context: &OpContext<'_>) -> Result<Opened> {
     let store = context.stores.open(&spec.source_prefix)?;
-    let target_key = spec.target_key_column.clone().unwrap_or_else(|| context.dataset.key_column.clone());
+    check_first(spec, context, &*store).await?;
+    let target_key = spec
+        .target_key_column
+        .clone()
+        .unwrap_or_else(|| context.dataset.key_column.clone());
     let op = Merge {
         sibling: context.next_sibling,
         columns: spec.columns.clone(),
         mode: spec.mode,
-        source_key: spec.source_key_column.clone().unwrap_or_else(|| target_key.clone()),
+        source_key: spec
+            .source_key_column
+            .clone()
+            .unwrap_or_else(|| target_key.clone()),
         target_key,
     };
-    Ok(Opened { op: Box::new(op), lookup: None, sibling: Some(Sibling { store, required: spec.required }) })
+    Ok(Opened {
+        op: Box::new(op),
+        lookup: None,
+        sibling: Some(Sibling {
+            store,
+            required: spec.required,
+        }),
+    })
+}
+
+async fn check_first(
+    spec: &MergeFromSidecar,
+    context: &OpContext<'_>,
+    store: &dyn Store,
+) -> Result<()> {
+    let Some(first) = store
+        .list_shards()
+        .next()
+        .await
+        .transpose()?
+        .and_then(|page| page.shards.into_iter().next())
+    else {
+        if spec.required {
+            return Err(Error::side_input(
+                &spec.source_prefix,
+                "no Parquet shard here; expected one beside each main shard, or set required: false",
+            ));
+        }
+        return Ok(());
+    };
+    // A broken first sibling is its own shard's failure, not the run's.
+    let Ok(sibling) = ParquetFile::open(store, first, &TailHint::default()).await else {
+        return Ok(());
+    };
+    let key = spec
+        .source_key_column
+        .as_ref()
+        .or(spec.target_key_column.as_ref())
+        .unwrap_or(&context.dataset.key_column);
+    let names = || {
+        sibling
+            .roots()
+            .iter()
+            .map(|field| field.name())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    for name in std::iter::once(key).chain(spec.columns.iter().flatten()) {
+        if sibling.root(name).is_none() {
+            return Err(Error::side_input(
+                &sibling.uri,
+                format!("no column {name:?}; its columns are {}", names()),
+            ));
+        }
+    }
+    Ok(())
 }
 
 impl Op for Merge {
@@ -38,16 +104,29 @@ impl Op for Merge {
         sibling.check_names()?;
         let main = &files.main;
         if main.root(&self.target_key).is_none() {
-            return Err(ShardError::schema(&main.uri, format!("no column {:?} to align {} by; name another targetKeyColumn", self.target_key, sibling.uri)));
+            return Err(ShardError::schema(
+                &main.uri,
+                format!(
+                    "no column {:?} to align {} by; name another targetKeyColumn",
+                    self.target_key, sibling.uri
+                ),
+            ));
         }
         if sibling.num_rows() != main.num_rows() {
-            return Err(ShardError::Misaligned { uri: sibling.uri.clone(), reason: format!("{} rows, main has {}", sibling.num_rows(), main.num_rows()) });
+            return Err(ShardError::Misaligned {
+                uri: sibling.uri.clone(),
+                reason: format!("{} rows, main has {}", sibling.num_rows(), main.num_rows()),
+            });
         }
         let all: Vec<String>;
         let wanted = match &self.columns {
             Some(columns) => columns,
             None => {
-                all = sibling.roots().iter().map(|field| field.name().to_owned()).collect();
+                all = sibling
+                    .roots()
+                    .iter()
+                    .map(|field| field.name().to_owned())
+                    .collect();
                 &all
             }
         };
@@ -58,14 +137,21 @@ impl Op for Merge {
             }
             let Some(root) = sibling.root(name) else {
                 let names: Vec<&str> = sibling.roots().iter().map(|field| field.name()).collect();
-                return Err(ShardError::schema(&sibling.uri, format!("no column {name:?}; its columns are {}", names.join(", "))));
+                return Err(ShardError::schema(
+                    &sibling.uri,
+                    format!("no column {name:?}; its columns are {}", names.join(", ")),
+                ));
             };
             let main_has_it = !matches!(plan.value(name), None | Some(Value::Empty));
             if self.mode == MergeMode::PreferSidecar || !main_has_it {
                 plan.set(name, Value::File { file: number, root });
             }
         }
-        plan.alignments.push(Alignment { file: number, target_key: self.target_key.clone(), source_key: self.source_key.clone() });
+        plan.alignments.push(Alignment {
+            file: number,
+            target_key: self.target_key.clone(),
+            source_key: self.source_key.clone(),
+        });
         Ok(())
     }
 }

@@ -51,7 +51,11 @@ pub struct Opened {
 
 impl Opened {
     fn plain(op: impl Op + 'static) -> Self {
-        Self { op: Box::new(op), lookup: None, sibling: None }
+        Self {
+            op: Box::new(op),
+            lookup: None,
+            sibling: None,
+        }
     }
 }
 
@@ -85,23 +89,40 @@ impl OpContext<'_> {
     }
 
     /// The objects of a side input: one file, or all in a folder, in byte order. Says which.
-    async fn side_input(&self, uri: &str, suffixes: &[&str]) -> Result<(Arc<dyn Store>, Vec<ObjectMeta>, bool)> {
+    async fn side_input(
+        &self,
+        uri: &str,
+        suffixes: &[&str],
+    ) -> Result<(Arc<dyn Store>, Vec<ObjectMeta>, bool)> {
         let wanted = |key: &str| suffixes.iter().any(|suffix| key.ends_with(suffix));
         if !uri.ends_with('/') && wanted(uri) {
             let (store, key) = self.stores.open_parent(uri)?;
             match store.head(&key).await {
                 Ok(meta) => return Ok((store, vec![meta], false)),
                 // A folder may be called `index.parquet`, as some writers do.
-                Err(error) if error.is_not_found() || matches!(error, storage::Error::Invalid { .. }) => {}
+                Err(error)
+                    if error.is_not_found() || matches!(error, storage::Error::Invalid { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         let store = self.stores.open(uri)?;
         let objects = store.list_folder("").await?;
-        let hidden = |key: &str| key.split('/').any(|part| part.starts_with('_') || part.starts_with('.'));
-        let objects: Vec<ObjectMeta> = objects.into_iter().filter(|object| wanted(&object.key) && !hidden(&object.key)).collect();
+        let hidden = |key: &str| {
+            key.split('/')
+                .any(|part| part.starts_with('_') || part.starts_with('.'))
+        };
+        let objects: Vec<ObjectMeta> = objects
+            .into_iter()
+            .filter(|object| wanted(&object.key) && !hidden(&object.key))
+            .collect();
         if objects.is_empty() {
-            return Err(Error::side_input(uri, format!("nothing here ends in {}; name a file, or a folder of such files", suffixes.join(" or "))));
+            return Err(Error::side_input(
+                uri,
+                format!(
+                    "nothing here ends in {}; name a file, or a folder of such files",
+                    suffixes.join(" or ")
+                ),
+            ));
         }
         Ok((store, objects, true))
     }
@@ -109,11 +130,17 @@ impl OpContext<'_> {
 
 /// Opens the side inputs of a step. The registry of ops.
 pub async fn open(step: &PipelineStep, context: &OpContext<'_>) -> Result<Opened> {
-    match step.operation().map_err(|error| Error::Usage(error.to_string()))? {
+    match step
+        .operation()
+        .map_err(|error| Error::Usage(error.to_string()))?
+    {
         Operation::ExtractScaffold(spec) => extract_scaffold::open(spec, context).await,
         Operation::JoinFromParquet(spec) => join_from_parquet::open(spec, context).await,
         Operation::MergeFromSidecar(spec) => merge_from_sidecar::open(spec, context).await,
         Operation::RecaptionMerge(spec) => recaption_merge::open(spec, context).await,
-        Operation::ComputeFilters(_) => Err(Error::Usage("computeFilters is part of the API, but this release of the worker does not run it yet".to_owned())),
+        Operation::ComputeFilters(_) => Err(Error::Usage(
+            "computeFilters is part of the API, but this release of the worker does not run it yet"
+                .to_owned(),
+        )),
     }
 }

@@ -20,23 +20,59 @@ struct Recaption {
 
 /// Opens the files of texts; of Parquet files the footers are read and checked.
 pub async fn open(spec: &RecaptionMerge, context: &OpContext<'_>) -> Result<Opened> {
-    let fields = spec.columns.iter().map(|name| context.declared("recaptionMerge", name)).collect::<Result<Vec<_>>>()?;
-    if let Some(field) = fields.iter().find(|field| *field.data_type() != arrow::datatypes::DataType::LargeUtf8) {
-        return Err(Error::Usage(format!("recaptionMerge: column {:?} is declared as {}; only texts can be merged, declare it as string", field.name(), spell(field.data_type()))));
+    let fields = spec
+        .columns
+        .iter()
+        .map(|name| context.declared("recaptionMerge", name))
+        .collect::<Result<Vec<_>>>()?;
+    if let Some(field) = fields
+        .iter()
+        .find(|field| *field.data_type() != arrow::datatypes::DataType::LargeUtf8)
+    {
+        return Err(Error::Usage(format!(
+            "recaptionMerge: column {:?} is declared as {}; only texts can be merged, declare it as string",
+            field.name(),
+            spell(field.data_type())
+        )));
     }
-    let target_key = spec.target_key_column.clone().unwrap_or_else(|| context.dataset.key_column.clone());
-    let key_column = spec.source_key_column.clone().unwrap_or_else(|| target_key.clone());
+    let target_key = spec
+        .target_key_column
+        .clone()
+        .unwrap_or_else(|| context.dataset.key_column.clone());
+    let key_column = spec
+        .source_key_column
+        .clone()
+        .unwrap_or_else(|| target_key.clone());
     let (store, objects, _) = context.side_input(&spec.source, &SUFFIXES).await?;
-    let files = TextFiles::open(&spec.source, store, objects, key_column, spec.columns.clone(), context.runtime.clone()).await?;
+    let files = TextFiles::open(
+        &spec.source,
+        store,
+        objects,
+        key_column,
+        spec.columns.clone(),
+        context.runtime.clone(),
+    )
+    .await?;
     let lookup = TextLookup::new(&spec.source, target_key, fields, files);
-    let op = Recaption { lookup: context.next_lookup, columns: spec.columns.clone(), mode: spec.mode };
-    Ok(Opened { op: Box::new(op), lookup: Some(Box::new(lookup)), sibling: None })
+    let op = Recaption {
+        lookup: context.next_lookup,
+        columns: spec.columns.clone(),
+        mode: spec.mode,
+    };
+    Ok(Opened {
+        op: Box::new(op),
+        lookup: Some(Box::new(lookup)),
+        sibling: None,
+    })
 }
 
 impl Op for Recaption {
     fn plan(&self, plan: &mut ColumnPlan, _files: &ShardFiles) -> Result<(), ShardError> {
         for (column, name) in self.columns.iter().enumerate() {
-            let found = Value::Lookup { lookup: self.lookup, column };
+            let found = Value::Lookup {
+                lookup: self.lookup,
+                column,
+            };
             let candidates = match (plan.value(name), self.mode) {
                 (None | Some(Value::Empty), _) => vec![found],
                 (Some(before), RecaptionMode::IfNull) => vec![before.clone(), found],
@@ -44,7 +80,10 @@ impl Op for Recaption {
             };
             let value = match <[Value; 1]>::try_from(candidates) {
                 Ok([only]) => only,
-                Err(candidates) => Value::FirstPresent { candidates, blank_is_missing: true },
+                Err(candidates) => Value::FirstPresent {
+                    candidates,
+                    blank_is_missing: true,
+                },
             };
             plan.set(name, value);
         }

@@ -3,11 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use futures::FutureExt;
+
 use crate::error::{Error, ShardError};
 use crate::evaluate::ShardFound;
 use crate::job::Job;
 use crate::keys::KeyColumn;
 use crate::lookup::{Found, Limits, PassError};
+use crate::run::stop::Stop;
 use crate::shard::LoadedShard;
 use crate::workers::CpuClock;
 
@@ -28,15 +31,28 @@ pub fn memory_of(job: &Job, shard: &LoadedShard) -> u64 {
 
 /// Streams every lookup past the shards of a batch. If the values found do not fit, the batch
 /// is halved; a single shard that does not fit fails alone.
-pub fn passes(job: &Job, shards: &[Arc<LoadedShard>], memory: u64, threads: usize, clock: &CpuClock) -> Result<Vec<Passed>, Error> {
+pub fn passes(
+    job: &Job,
+    shards: &[Arc<LoadedShard>],
+    memory: u64,
+    threads: usize,
+    clock: &CpuClock,
+    stop: &Stop,
+) -> Result<Vec<Passed>, Error> {
     if !job.has_lookups() {
-        return Ok(vec![Passed { shards: 0..shards.len(), found: Ok(Vec::new()) }]);
+        return Ok(vec![Passed {
+            shards: 0..shards.len(),
+            found: Ok(Vec::new()),
+        }]);
     }
     let mut done = Vec::new();
     let mut waiting = vec![0..shards.len()];
     while let Some(range) = waiting.pop() {
-        match pass(job, &shards[range.clone()], memory, threads, clock) {
-            Ok(found) => done.push(Passed { shards: range, found: Ok(found) }),
+        match pass(job, &shards[range.clone()], memory, threads, clock, stop) {
+            Ok(found) => done.push(Passed {
+                shards: range,
+                found: Ok(found),
+            }),
             Err(PassError::OverBudget) if range.len() > 1 => {
                 let middle = range.start + range.len() / 2;
                 waiting.push(middle..range.end);
@@ -44,9 +60,14 @@ pub fn passes(job: &Job, shards: &[Arc<LoadedShard>], memory: u64, threads: usiz
             }
             Err(PassError::OverBudget) => {
                 let budget = budget(memory);
-                done.push(Passed { shards: range, found: Err(budget) });
+                done.push(Passed {
+                    shards: range,
+                    found: Err(budget),
+                });
             }
             Err(PassError::Failed(error)) => return Err(error),
+            // The shards were not looked up: they stay undone.
+            Err(PassError::Stopped) => return Ok(done),
         }
     }
     Ok(done)
@@ -61,15 +82,41 @@ pub struct Passed {
     pub found: Result<Vec<Found>, u64>,
 }
 
-fn pass(job: &Job, shards: &[Arc<LoadedShard>], memory: u64, threads: usize, clock: &CpuClock) -> Result<Vec<Found>, PassError> {
+fn pass(
+    job: &Job,
+    shards: &[Arc<LoadedShard>],
+    memory: u64,
+    threads: usize,
+    clock: &CpuClock,
+    stop: &Stop,
+) -> Result<Vec<Found>, PassError> {
     let mut all = Vec::with_capacity(job.lookups.len());
     let mut budget = budget(memory);
     for lookup in &job.lookups {
-        let keys: Vec<&KeyColumn> = shards.iter().filter_map(|shard| shard.keys.get(lookup.target_key())).map(AsRef::as_ref).collect();
-        let limits = Limits { budget, threads, clock };
-        let found = catch_unwind(AssertUnwindSafe(|| lookup.pass(&keys, limits)))
-            .unwrap_or_else(|panic| Err(PassError::Failed(Error::side_input(lookup.uri(), format!("a library panicked: {}", panic_message(&*panic))))))?;
-        let used: usize = found.columns.iter().map(|column| column.get_array_memory_size()).sum();
+        let keys: Vec<&KeyColumn> = shards
+            .iter()
+            .filter_map(|shard| shard.keys.get(lookup.target_key()))
+            .map(AsRef::as_ref)
+            .collect();
+        let limits = Limits {
+            budget,
+            threads,
+            clock,
+            stop,
+        };
+        let found = catch_unwind(AssertUnwindSafe(|| lookup.pass(&keys, limits))).unwrap_or_else(
+            |panic| {
+                Err(PassError::Failed(Error::side_input(
+                    lookup.uri(),
+                    format!("a library panicked: {}", panic_message(&*panic)),
+                )))
+            },
+        )?;
+        let used: usize = found
+            .columns
+            .iter()
+            .map(|column| column.get_array_memory_size())
+            .sum();
         budget = budget.saturating_sub(used as u64);
         all.push(found);
     }
@@ -78,15 +125,44 @@ fn pass(job: &Job, shards: &[Arc<LoadedShard>], memory: u64, threads: usize, clo
 
 /// What one shard of a batch sees of the results.
 pub fn found_for(found: &[Found], shard: usize) -> Vec<ShardFound<'_>> {
-    found.iter().map(|found| ShardFound { rows: &found.rows[shard], columns: &found.columns }).collect()
+    found
+        .iter()
+        .map(|found| ShardFound {
+            rows: &found.rows[shard],
+            columns: &found.columns,
+        })
+        .collect()
 }
 
 /// Runs work on a shard; a panic in a library is the shard's failure, not the run's.
-pub fn guarded<T>(uri: &str, work: impl FnOnce() -> Result<T, ShardError>) -> Result<T, ShardError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(ShardError::Panic { uri: uri.to_owned(), message: panic_message(&*panic) }))
+pub fn guarded<T>(
+    uri: &str,
+    work: impl FnOnce() -> Result<T, ShardError>,
+) -> Result<T, ShardError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(ShardError::Panic {
+            uri: uri.to_owned(),
+            message: panic_message(&*panic),
+        })
+    })
+}
+
+/// As [`guarded`], for work that waits on a store: corrupt footers make parsers panic, too.
+pub async fn guarded_future<T>(
+    uri: &str,
+    work: impl Future<Output = Result<T, ShardError>>,
+) -> Result<T, ShardError> {
+    let outcome = AssertUnwindSafe(work).catch_unwind().await;
+    outcome.unwrap_or_else(|panic| {
+        Err(ShardError::Panic {
+            uri: uri.to_owned(),
+            message: panic_message(&*panic),
+        })
+    })
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
 }

@@ -7,6 +7,7 @@ pub mod publish;
 pub mod report;
 pub mod scheduler;
 pub mod stop;
+pub mod tally;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -51,12 +52,23 @@ pub fn lock_error(error: AcquireError) -> Error {
 }
 
 /// Runs a job. The lock is released on every way out.
-pub async fn run(job: Arc<Job>, options: RunOptions, progress: Arc<Progress>, stop: Stop) -> Result<RunReport> {
+pub async fn run(
+    job: Arc<Job>,
+    options: RunOptions,
+    progress: Arc<Progress>,
+    stop: Stop,
+) -> Result<RunReport> {
     let started = Instant::now();
     let run = RunId::generate();
     let mut report = RunReport::new(&job, &run);
-    let identity = Identity { holder: this_process("shard-worker"), run: run.clone(), digest: job.digest.clone(), epoch: None };
-    let ancestors = open_ancestors(&job.output_prefix.uri, |uri| job.stores.open(uri)).map_err(Error::Storage)?;
+    let identity = Identity {
+        holder: this_process("shard-worker"),
+        run: run.clone(),
+        digest: job.digest.clone(),
+        epoch: None,
+    };
+    let ancestors = open_ancestors(&job.output_prefix.uri, |uri| job.stores.open(uri))
+        .map_err(Error::Storage)?;
     let mut request = LockRequest::new(job.output.clone(), ancestors, identity);
     request.ttl = ttl_from_environment().map_err(Error::Usage)?;
     let claim = WriterLock::claim(request).await.map_err(lock_error)?;
@@ -67,8 +79,22 @@ pub async fn run(job: Arc<Job>, options: RunOptions, progress: Arc<Progress>, st
             return Err(error);
         }
     };
-    let lock = claim.confirm(&planned.nested_locks).await.map_err(lock_error)?;
-    let result = work(&job, &run, &options, &planned, &lock, &progress, &stop, &mut report, started).await;
+    let lock = claim
+        .confirm(&planned.nested_locks)
+        .await
+        .map_err(lock_error)?;
+    let result = work(
+        &job,
+        &run,
+        &options,
+        &planned,
+        &lock,
+        &progress,
+        &stop,
+        &mut report,
+        started,
+    )
+    .await;
     if let Err(error) = lock.release().await {
         tracing::warn!(%error, "the writer lock could not be released; it will expire");
     }
@@ -100,9 +126,20 @@ async fn work(
             tracing::info!(swept, "removed what killed writers left");
         }
         Sentinel::remove(&*job.output).await.map_err(state_error)?;
-        let scheduler = Scheduler::new(job.clone(), run.clone(), options, planned, lock.fence(), progress.clone(), stop.clone(), started);
+        let scheduler = Scheduler::new(
+            job.clone(),
+            run.clone(),
+            options,
+            planned,
+            lock.fence(),
+            progress.clone(),
+            stop.clone(),
+            started,
+        );
         for part in 0..planned.parts {
-            let mut reader = PlanReader::open_part(&*job.output, run, part).await.map_err(state_error)?;
+            let mut reader = PlanReader::open_part(&*job.output, run, part)
+                .await
+                .map_err(state_error)?;
             let mut next = reader.next_line().map_err(state_error)?;
             while let Some(first) = next.take() {
                 let chunk = first.chunk;
@@ -147,9 +184,19 @@ async fn work(
 }
 
 /// Writes the manifest, and the sentinel if nothing is missing.
-async fn seal(job: &Job, run: &RunId, planned: &Planned, made: Totals, parts: Vec<storage::state::manifest::ManifestPart>, lock: &WriterLock) -> Result<()> {
+async fn seal(
+    job: &Job,
+    run: &RunId,
+    planned: &Planned,
+    made: Totals,
+    parts: Vec<storage::state::manifest::ManifestPart>,
+    lock: &WriterLock,
+) -> Result<()> {
     let nothing_new = planned.todo == 0 && parts.is_empty();
-    let complete = planned.left_out == 0 && made.shards == planned.todo && made.failed == 0;
+    let complete = !planned.interrupted
+        && planned.left_out == 0
+        && made.shards == planned.todo
+        && made.failed == 0;
     let totals = Totals {
         shards: planned.kept.shards + made.shards,
         failed: made.failed,
@@ -158,25 +205,53 @@ async fn seal(job: &Job, run: &RunId, planned: &Planned, made: Totals, parts: Ve
         bytes: planned.kept.bytes + made.bytes,
     };
     let sealed = match &planned.recorded.sealed {
-        Some(sealed) if nothing_new && planned.recorded.adopted == 0 && (sealed.manifest.state == Completeness::Complete) == complete => sealed.clone(),
+        Some(sealed)
+            if nothing_new
+                && planned.recorded.adopted == 0
+                && (sealed.manifest.state == Completeness::Complete) == complete =>
+        {
+            sealed.clone()
+        }
         _ => {
             let seal = Seal {
                 main: job.main.uri().to_owned(),
                 digest: job.digest.clone(),
                 run: run.clone(),
-                state: if complete { Completeness::Complete } else { Completeness::Incomplete },
+                state: if complete {
+                    Completeness::Complete
+                } else {
+                    Completeness::Incomplete
+                },
                 totals: totals.clone(),
                 parts,
             };
-            lock.check().await.map_err(|error| Error::Lock(error.to_string()))?;
-            Manifest::seal(&job.output, &planned.recorded, seal, OffsetDateTime::now_utc()).await.map_err(state_error)?
+            lock.check()
+                .await
+                .map_err(|error| Error::Lock(error.to_string()))?;
+            Manifest::seal(
+                &job.output,
+                &planned.recorded,
+                seal,
+                OffsetDateTime::now_utc(),
+            )
+            .await
+            .map_err(state_error)?
         }
     };
     if complete {
         let existing = Sentinel::read(&*job.output).await.ok().flatten();
         if existing.is_none_or(|sentinel| sentinel.manifest_sha256 != sealed.sha256) {
-            lock.check().await.map_err(|error| Error::Lock(error.to_string()))?;
-            let sentinel = Sentinel::new(run.clone(), job.digest.clone(), totals.shards, totals.rows, OffsetDateTime::now_utc(), sealed.sha256);
+            lock.check()
+                .await
+                .map_err(|error| Error::Lock(error.to_string()))?;
+            let sentinel = Sentinel::new(
+                run.clone(),
+                job.digest.clone(),
+                totals.shards,
+                totals.rows,
+                OffsetDateTime::now_utc(),
+                sealed.sha256,
+            );
             sentinel.write(&*job.output).await.map_err(state_error)?;
         }
     }

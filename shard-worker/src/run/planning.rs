@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
-use storage::ObjectMeta;
 use storage::state::RunId;
 use storage::state::diff::{Decision, FooterFinding, Policy, after_footer};
 use storage::state::join::{Diff, Planned as Found, Shard};
@@ -11,12 +10,14 @@ use storage::state::manifest::{ManifestPart, Recorded, Totals};
 use storage::state::merge::OnDamage;
 use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanWriter};
 use storage::state::report::{MainShard, OutputShard, ShardLine, ShardStatus, write_lines};
+use storage::{ObjectMeta, Store};
 use time::OffsetDateTime;
 
 use crate::error::{Error, Result, ShardError};
 use crate::job::Job;
 use crate::parquet_file::ParquetFile;
 use crate::provenance::Provenance;
+use crate::run::batch::guarded_future;
 use crate::run::stop::Stop;
 use crate::run::{RunOptions, state_error};
 use crate::shard;
@@ -55,6 +56,8 @@ pub struct Planned {
     pub redo: std::collections::BTreeMap<String, u64>,
     /// Shards that are there and right, and what they hold.
     pub kept: Totals,
+    /// Whether planning itself was cut short by a request to stop.
+    pub interrupted: bool,
     /// Shards that should be made but were not selected.
     pub left_out: u64,
     /// Objects below the output without a main shard; the first few.
@@ -97,9 +100,17 @@ pub struct Preview {
 }
 
 fn diff<'a>(job: &'a Job, recorded: &Recorded, skip_existing: bool) -> Diff<'a> {
-    let policy = Policy { digest: job.digest.clone(), skip_existing };
+    let policy = Policy {
+        digest: job.digest.clone(),
+        skip_existing,
+    };
     let lines = recorded.lines(&job.output, OnDamage::Skip);
-    Diff::new((job.main.uri(), job.main.list_shards()), (job.output.uri(), job.output.list_shards()), Some(lines), policy)
+    Diff::new(
+        (job.main.uri(), job.main.list_shards()),
+        (job.output.uri(), job.output.list_shards()),
+        Some(lines),
+        policy,
+    )
 }
 
 /// Counts what a run would do.
@@ -107,7 +118,9 @@ pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Re
     let mut preview = Preview::default();
     let mut diff = diff(job, recorded, options.skip_existing);
     while let Some(shard) = diff.next_shard().await.map_err(state_error)? {
-        let Shard::Planned(found) = shard else { continue };
+        let Shard::Planned(found) = shard else {
+            continue;
+        };
         preview.shards += 1;
         preview.bytes += found.main.size;
         match found.decision {
@@ -135,13 +148,19 @@ struct Decided {
 
 /// Lists, compares and writes the plan. Refuses a prefix with shards of another pipeline
 /// before anything is written to it.
-pub async fn plan(job: &Arc<Job>, run: &RunId, options: &RunOptions, stop: &Stop) -> Result<Planned> {
+pub async fn plan(
+    job: &Arc<Job>,
+    run: &RunId,
+    options: &RunOptions,
+    stop: &Stop,
+) -> Result<Planned> {
     let recorded = Recorded::load(&job.output).await.map_err(state_error)?;
     let mut planned = Planned {
         shards: 0,
         todo: 0,
         redo: std::collections::BTreeMap::new(),
         kept: Totals::default(),
+        interrupted: false,
         left_out: 0,
         orphans: Vec::new(),
         orphan_count: 0,
@@ -174,16 +193,29 @@ pub async fn plan(job: &Arc<Job>, run: &RunId, options: &RunOptions, stop: &Stop
                 None => break,
             }
         }
-        if window.is_empty() || stop.is_requested() {
+        if stop.is_requested() {
+            planned.interrupted = true;
             break;
         }
-        let policy = Policy { digest: job.digest.clone(), skip_existing: options.skip_existing };
-        let decided = futures::stream::iter(window).map(|found| decide(job, found, &policy)).buffered(FOOTERS_IN_FLIGHT);
+        if window.is_empty() {
+            break;
+        }
+        let policy = Policy {
+            digest: job.digest.clone(),
+            skip_existing: options.skip_existing,
+        };
+        let decided = futures::stream::iter(window)
+            .map(|found| decide(job, found, &policy))
+            .buffered(FOOTERS_IN_FLIGHT);
         let decided: Vec<Result<Decided>> = decided.collect().await;
         for shard in decided {
             let shard = shard?;
             planned.shards += 1;
-            let selected = options.selection.glob.as_ref().is_none_or(|glob| glob.is_match(&shard.main.key));
+            let selected = options
+                .selection
+                .glob
+                .as_ref()
+                .is_none_or(|glob| glob.is_match(&shard.main.key));
             let (replace, why) = match shard.decision {
                 Decision::Skip | Decision::CheckFooter => {
                     if let Some(line) = shard.kept {
@@ -197,11 +229,18 @@ pub async fn plan(job: &Arc<Job>, run: &RunId, options: &RunOptions, stop: &Stop
                     }
                     continue;
                 }
-                Decision::Conflict { digest } => return Err(conflict(job, &shard.main.key, digest.as_deref())),
+                Decision::Conflict { digest } => {
+                    return Err(conflict(job, &shard.main.key, digest.as_deref()));
+                }
                 Decision::Create => (None, None),
                 Decision::Redo { replace, why } => (Some(replace), Some(why)),
             };
-            if !selected || options.selection.max_shards.is_some_and(|most| planned.todo >= most) {
+            if !selected
+                || options
+                    .selection
+                    .max_shards
+                    .is_some_and(|most| planned.todo >= most)
+            {
                 planned.left_out += 1;
                 continue;
             }
@@ -209,8 +248,19 @@ pub async fn plan(job: &Arc<Job>, run: &RunId, options: &RunOptions, stop: &Stop
             if let Some(why) = why {
                 *planned.redo.entry(format!("{why:?}")).or_default() += 1;
             }
-            let existing = replace.map(|etag| Existing { size: shard.output.map_or(0, |output| output.size), etag, action: ExistingAction::Replace });
-            waiting.push(PlanLine { chunk: 0, path: shard.main.key.clone(), size: shard.main.size, etag: shard.main.etag.clone(), rows: None, existing });
+            let existing = replace.map(|etag| Existing {
+                size: shard.output.map_or(0, |output| output.size),
+                etag,
+                action: ExistingAction::Replace,
+            });
+            waiting.push(PlanLine {
+                chunk: 0,
+                path: shard.main.key.clone(),
+                size: shard.main.size,
+                etag: shard.main.etag.clone(),
+                rows: None,
+                existing,
+            });
             if sample.len() < SAMPLES {
                 sample.push(shard.main);
             }
@@ -235,12 +285,21 @@ pub async fn plan(job: &Arc<Job>, run: &RunId, options: &RunOptions, stop: &Stop
     }
     write_found(job, run, &mut found_lines, &mut planned).await?;
     if planned.todo > 0 {
-        planned.parts = writer.finish(OffsetDateTime::now_utc()).await.map_err(state_error)?.parts;
+        planned.parts = writer
+            .finish(OffsetDateTime::now_utc())
+            .await
+            .map_err(state_error)?
+            .parts;
     }
     Ok(planned)
 }
 
-async fn push(writer: &mut PlanWriter, waiting: &mut Vec<PlanLine>, per_chunk: u64, (chunk, in_chunk): &mut (u64, u64)) -> Result<()> {
+async fn push(
+    writer: &mut PlanWriter,
+    waiting: &mut Vec<PlanLine>,
+    per_chunk: u64,
+    (chunk, in_chunk): &mut (u64, u64),
+) -> Result<()> {
     for mut line in waiting.drain(..) {
         if *in_chunk == per_chunk {
             *chunk += 1;
@@ -255,55 +314,99 @@ async fn push(writer: &mut PlanWriter, waiting: &mut Vec<PlanLine>, per_chunk: u
 
 /// Lines for shards that a killed run had published, so that the next run need not look at
 /// their footers again.
-async fn write_found(job: &Job, run: &RunId, lines: &mut Vec<ShardLine>, planned: &mut Planned) -> Result<()> {
+async fn write_found(
+    job: &Job,
+    run: &RunId,
+    lines: &mut Vec<ShardLine>,
+    planned: &mut Planned,
+) -> Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
     let chunk = FOUND_CHUNKS + planned.kept_parts.len() as u64;
-    let part = write_lines(&*job.output, run, &job.digest, chunk, std::mem::take(lines)).await.map_err(state_error)?;
+    let part = write_lines(&*job.output, run, &job.digest, chunk, std::mem::take(lines))
+        .await
+        .map_err(state_error)?;
     planned.kept_parts.push(part);
     Ok(())
 }
 
 /// Reads the footer of what is in a shard's place, where nothing else vouches for it.
 async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided> {
-    let Found { main, output, recorded, decision } = found;
+    let Found {
+        main,
+        output,
+        recorded,
+        decision,
+    } = found;
     let recorded = recorded.map(|recorded| recorded.line);
     if decision != Decision::CheckFooter {
-        let kept = if decision == Decision::Skip { recorded } else { None };
-        return Ok(Decided { main, output, decision, kept, by_footer: false });
+        let kept = if decision == Decision::Skip {
+            recorded
+        } else {
+            None
+        };
+        return Ok(Decided {
+            main,
+            output,
+            decision,
+            kept,
+            by_footer: false,
+        });
     }
     let Some(existing) = output.clone() else {
-        return Ok(Decided { main, output, decision: Decision::Create, kept: None, by_footer: false });
+        return Ok(Decided {
+            main,
+            output,
+            decision: Decision::Create,
+            kept: None,
+            by_footer: false,
+        });
     };
     let storage = |error: ShardError| match error {
         ShardError::Storage(error) => Err(Error::Storage(error)),
         other => Ok(other),
     };
-    let side = match ParquetFile::open(&*job.output, existing.clone(), &job.hints[0]).await {
+    let side = match open_guarded(&*job.output, existing.clone(), job).await {
         Ok(side) => side,
         Err(error) => {
             let reason = storage(error)?;
             tracing::info!(shard = %main.key, "made again: {reason}");
             let decision = after_footer(&existing, &FooterFinding::Unreadable, policy);
-            return Ok(Decided { main, output, decision, kept: None, by_footer: false });
+            return Ok(Decided {
+                main,
+                output,
+                decision,
+                kept: None,
+                by_footer: false,
+            });
         }
     };
     let provenance = Provenance::of(&side);
     // Main that cannot be read will fail as a shard; what is there then is not ours to judge.
-    let main_file = match ParquetFile::open(&*job.main, main.clone(), &job.hints[0]).await {
+    let main_file = match open_guarded(&*job.main, main.clone(), job).await {
         Ok(file) => Some(file),
         Err(error) => {
             storage(error)?;
             None
         }
     };
-    let same_main = main_file.as_ref().is_some_and(|file| provenance.as_ref().is_some_and(|known| known.main_footer_sha256 == file.footer_sha256));
-    let same_rows = main_file.as_ref().is_some_and(|file| file.num_rows() == side.num_rows());
+    let same_main = main_file.as_ref().is_some_and(|file| {
+        provenance
+            .as_ref()
+            .is_some_and(|known| known.main_footer_sha256 == file.footer_sha256)
+    });
+    let same_rows = main_file
+        .as_ref()
+        .is_some_and(|file| file.num_rows() == side.num_rows());
     let finding = match &provenance {
         None => FooterFinding::Foreign,
         Some(known) if !known.written_by_us => FooterFinding::Unreadable,
-        Some(known) => FooterFinding::Ours { digest: known.digest.clone(), same_main, same_rows },
+        Some(known) => FooterFinding::Ours {
+            digest: known.digest.clone(),
+            same_main,
+            same_rows,
+        },
     };
     let decision = after_footer(&existing, &finding, policy);
     let kept = (decision == Decision::Skip).then(|| ShardLine {
@@ -312,20 +415,50 @@ async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided> {
         rows: side.num_rows() as u64,
         matched: 0,
         nulls: std::collections::BTreeMap::new(),
-        main: MainShard { size: main.size, etag: main.etag.clone(), footer_sha256: main_file.map(|file| file.footer_sha256) },
-        output: Some(OutputShard { size: existing.size, etag: existing.etag.clone(), sha256: None }),
+        main: MainShard {
+            size: main.size,
+            etag: main.etag.clone(),
+            footer_sha256: main_file.map(|file| file.footer_sha256),
+        },
+        output: Some(OutputShard {
+            size: existing.size,
+            etag: existing.etag.clone(),
+            sha256: None,
+        }),
         reason: None,
     });
-    Ok(Decided { main, output, decision, kept, by_footer: true })
+    Ok(Decided {
+        main,
+        output,
+        decision,
+        kept,
+        by_footer: true,
+    })
+}
+
+/// Opens a footer; a parser that panics on it makes it unreadable.
+async fn open_guarded(
+    store: &dyn Store,
+    meta: ObjectMeta,
+    job: &Job,
+) -> std::result::Result<ParquetFile, ShardError> {
+    let uri = format!("{}{}", store.uri(), meta.key);
+    guarded_future(&uri, ParquetFile::open(store, meta, &job.hints[0])).await
 }
 
 fn conflict(job: &Job, key: &str, digest: Option<&str>) -> Error {
     let uri = format!("{}{key}", job.output.uri());
     let what = match digest {
-        Some(digest) => format!("was made by another pipeline (digest {}, this one is {})", short(digest), short(&job.digest)),
+        Some(digest) => format!(
+            "was made by another pipeline (digest {}, this one is {})",
+            short(digest),
+            short(&job.digest)
+        ),
         None => "is not a sidecar shard of this tool".to_owned(),
     };
-    Error::Usage(format!("{uri} {what}; nothing was written: choose another output prefix (--output-prefix), or remove what is there"))
+    Error::Usage(format!(
+        "{uri} {what}; nothing was written: choose another output prefix (--output-prefix), or remove what is there"
+    ))
 }
 
 fn short(digest: &str) -> &str {
@@ -333,9 +466,16 @@ fn short(digest: &str) -> &str {
 }
 
 /// How many shards make a chunk: as many as one pass over the side inputs has memory for.
-async fn chunk_size(job: &Arc<Job>, sample: &[ObjectMeta], options: &RunOptions, planned: &mut Planned) -> u64 {
+async fn chunk_size(
+    job: &Arc<Job>,
+    sample: &[ObjectMeta],
+    options: &RunOptions,
+    planned: &mut Planned,
+) -> u64 {
     let width: u64 = job.lookups.iter().map(|lookup| lookup.value_width()).sum();
-    let fetched = futures::stream::iter(sample.to_vec()).map(|meta| shard::fetch(job, meta)).buffered(SAMPLES);
+    let fetched = futures::stream::iter(sample.to_vec())
+        .map(|meta| async move { guarded_future(&meta.key.clone(), shard::fetch(job, meta)).await })
+        .buffered(SAMPLES);
     let fetched: Vec<_> = fetched.collect().await;
     let (mut memory, mut rows, mut count) = (0_u64, 0_u64, 0_u64);
     for shard in fetched.into_iter().flatten() {

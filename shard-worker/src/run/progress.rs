@@ -75,7 +75,11 @@ impl Reading {
 
     /// Share of rows that matched, in percent.
     pub fn match_percent(&self) -> f64 {
-        if self.rows == 0 { 0.0 } else { 100.0 * self.matched as f64 / self.rows as f64 }
+        if self.rows == 0 {
+            0.0
+        } else {
+            100.0 * self.matched as f64 / self.rows as f64
+        }
     }
 
     /// Seconds until the end at the rate so far.
@@ -119,7 +123,11 @@ impl Progress {
 
     /// Shows progress until the returned task is aborted.
     pub fn show(self: Arc<Self>, json: bool) -> tokio::task::JoinHandle<()> {
-        if std::io::stderr().is_terminal() && !json { tokio::spawn(self.bar()) } else { tokio::spawn(self.lines()) }
+        if std::io::stderr().is_terminal() && !json {
+            tokio::spawn(self.bar())
+        } else {
+            tokio::spawn(self.lines())
+        }
     }
 
     async fn bar(self: Arc<Self>) {
@@ -136,7 +144,9 @@ impl Progress {
             }
             bar.set_length(now.todo);
             bar.set_position(now.done + now.failed);
-            let eta = now.eta_seconds().map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s"));
+            let eta = now
+                .eta_seconds()
+                .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s"));
             bar.set_message(format!(
                 "{:.1} shards/s  {:.0} rows/s  match {:.1} %  failed {}  ETA {eta}",
                 now.shards_per_second(),

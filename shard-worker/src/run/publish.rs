@@ -19,7 +19,12 @@ pub fn payload(bytes: Bytes) -> Payload {
 
 /// Writes the shard, if the lock still holds. What is there already is replaced only where the
 /// plan has looked at it.
-pub async fn publish(job: &Job, fence: &Fence, line: &PlanLine, payload: Payload) -> Result<OutputShard, ShardError> {
+pub async fn publish(
+    job: &Job,
+    fence: &Fence,
+    line: &PlanLine,
+    payload: Payload,
+) -> Result<OutputShard, ShardError> {
     match fence.check().await {
         Ok(()) => {}
         Err(FenceError::Lost(lost)) => return Err(ShardError::LockLost(lost.to_string())),

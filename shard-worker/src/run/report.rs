@@ -153,7 +153,8 @@ impl RunReport {
     pub fn finish(&mut self, job: &Job, started: Instant) {
         self.timing.wall_seconds = started.elapsed().as_secs_f64();
         self.requests = job.stores.requests();
-        self.failures.sort_by(|left, right| left.path.cmp(&right.path));
+        self.failures
+            .sort_by(|left, right| left.path.cmp(&right.path));
     }
 
     /// Share of rows that matched; `None` without rows.
@@ -166,38 +167,79 @@ impl fmt::Display for RunReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "job {}, run {}", self.job, self.run)?;
         writeln!(formatter, "output  {}", self.output)?;
-        writeln!(formatter, "shards  {} in main: {} made, {} there already, {} failed", self.shards, self.shards_done, self.shards_kept, self.shards_failed)?;
+        writeln!(
+            formatter,
+            "shards  {} in main: {} made, {} there already, {} failed",
+            self.shards, self.shards_done, self.shards_kept, self.shards_failed
+        )?;
         if !self.shards_redone.is_empty() {
-            let reasons: Vec<String> = self.shards_redone.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            let reasons: Vec<String> = self
+                .shards_redone
+                .iter()
+                .map(|(reason, count)| format!("{count} {reason}"))
+                .collect();
             writeln!(formatter, "redone  {}", reasons.join(", "))?;
         }
         if self.shards_left_out > 0 {
             writeln!(formatter, "left    {} not selected", self.shards_left_out)?;
         }
         if self.orphans > 0 {
-            writeln!(formatter, "orphans {} shards in the output have no main shard", self.orphans)?;
+            writeln!(
+                formatter,
+                "orphans {} shards in the output have no main shard",
+                self.orphans
+            )?;
         }
         if self.rows > 0 {
             let rate = self.match_rate().unwrap_or(0.0) * 100.0;
-            writeln!(formatter, "rows    {}, of which {} matched ({rate:.1} %)", self.rows, self.matched)?;
-            writeln!(formatter, "time    {:.2} s, {:.0} rows/s", self.timing.wall_seconds, self.rows as f64 / self.timing.wall_seconds.max(1e-3))?;
+            writeln!(
+                formatter,
+                "rows    {}, of which {} matched ({rate:.1} %)",
+                self.rows, self.matched
+            )?;
+            writeln!(
+                formatter,
+                "time    {:.2} s, {:.0} rows/s",
+                self.timing.wall_seconds,
+                self.rows as f64 / self.timing.wall_seconds.max(1e-3)
+            )?;
         }
         if !self.sources.is_empty() {
-            writeln!(formatter, "\n{:<28} {:>12} {:>12} {:>8}", "source", "rows", "matched", "match")?;
+            writeln!(
+                formatter,
+                "\n{:<28} {:>12} {:>12} {:>8}",
+                "source", "rows", "matched", "match"
+            )?;
             for (name, counts) in &self.sources {
                 let name = if name.is_empty() { "(none)" } else { name };
                 let rate = 100.0 * counts.matched as f64 / counts.rows.max(1) as f64;
-                writeln!(formatter, "{name:<28} {:>12} {:>12} {rate:>6.1} %", counts.rows, counts.matched)?;
+                writeln!(
+                    formatter,
+                    "{name:<28} {:>12} {:>12} {rate:>6.1} %",
+                    counts.rows, counts.matched
+                )?;
             }
         }
         if !self.columns.is_empty() {
-            writeln!(formatter, "\n{:<28} {:>12} {:>12} {:>12}", "column", "populated", "null", "error")?;
+            writeln!(
+                formatter,
+                "\n{:<28} {:>12} {:>12} {:>12}",
+                "column", "populated", "null", "error"
+            )?;
             for (name, counts) in &self.columns {
-                writeln!(formatter, "{name:<28} {:>12} {:>12} {:>12}", counts.populated, counts.null, counts.error)?;
+                writeln!(
+                    formatter,
+                    "{name:<28} {:>12} {:>12} {:>12}",
+                    counts.populated, counts.null, counts.error
+                )?;
             }
         }
         if self.passes.bad_lines > 0 {
-            writeln!(formatter, "\n{} malformed lines of side inputs were skipped", self.passes.bad_lines)?;
+            writeln!(
+                formatter,
+                "\n{} malformed lines of side inputs were skipped",
+                self.passes.bad_lines
+            )?;
         }
         if !self.failures.is_empty() {
             writeln!(formatter, "\nfailed shards:")?;

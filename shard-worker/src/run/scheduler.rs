@@ -1,7 +1,6 @@
 //! Works through a chunk: many shards in flight, as much in memory as the budget holds, CPU
 //! work on a fixed number of threads.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -13,21 +12,23 @@ use storage::state::RunId;
 use storage::state::fence::Fence;
 use storage::state::manifest::ManifestPart;
 use storage::state::plan::PlanLine;
-use storage::state::report::{ChunkReport, ChunkState, ColumnCounts, Counts, Failure, MainShard, OutputShard, ReportWriter, ShardLine, ShardStatus, write_lines};
+use storage::state::report::{
+    ChunkReport, ChunkState, Counts, Failure, ReportWriter, ShardLine, write_lines,
+};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
 use crate::encode::{self, Sidecar};
 use crate::error::{Error, Result, ShardError};
 use crate::job::Job;
-use crate::lookup::key_table::Group;
 use crate::lookup::{Found, PassStats};
-use crate::run::batch::{Passed, budget, found_for, guarded, memory_of, passes};
+use crate::run::batch::{Passed, budget, found_for, guarded, guarded_future, memory_of, passes};
 use crate::run::planning::Planned;
 use crate::run::progress::Progress;
 use crate::run::publish::{payload, publish};
 use crate::run::report::Timing;
 use crate::run::stop::Stop;
+use crate::run::tally::{ShardDone, ShardOutcome, Tally, failures, fatal, matches, shard_line};
 use crate::run::{RunOptions, state_error};
 use crate::shard::{self, LoadedShard};
 use crate::workers::CpuClock;
@@ -74,27 +75,21 @@ struct Measured {
     pass_seconds: f64,
 }
 
-/// A shard that is done or failed.
-struct ShardOutcome {
-    line: PlanLine,
-    result: std::result::Result<ShardDone, ShardError>,
-}
-
-struct ShardDone {
-    rows: u64,
-    matched: u64,
-    columns: Vec<encode::ColumnCounts>,
-    sources: Vec<(Option<Group>, u64, u64)>,
-    footer_sha256: String,
-    output: OutputShard,
-}
-
 type Loaded = (PlanLine, std::result::Result<Arc<LoadedShard>, ShardError>);
 
 impl Scheduler {
     /// A scheduler for the chunks of one run.
     #[allow(clippy::too_many_arguments)] // One call site; the parts live and end with the run.
-    pub fn new(job: Arc<Job>, run: RunId, options: &RunOptions, planned: &Planned, fence: Fence, progress: Arc<Progress>, stop: Stop, started: Instant) -> Self {
+    pub fn new(
+        job: Arc<Job>,
+        run: RunId,
+        options: &RunOptions,
+        planned: &Planned,
+        fence: Fence,
+        progress: Arc<Progress>,
+        stop: Stop,
+        started: Instant,
+    ) -> Self {
         let by_memory = budget(options.memory) / planned.shard_memory.max(1);
         Self {
             in_flight: by_memory.clamp(1, MOST_IN_FLIGHT) as usize,
@@ -139,7 +134,14 @@ impl Scheduler {
         let planned = lines.len() as u64;
         let now = OffsetDateTime::now_utc();
         let worker = storage::state::identity::this_process("shard-worker").host;
-        let mut report = ChunkReport::new(self.run.clone(), self.job.digest.clone(), number, worker, planned, now);
+        let mut report = ChunkReport::new(
+            self.run.clone(),
+            self.job.digest.clone(),
+            number,
+            worker,
+            planned,
+            now,
+        );
         let mut writer = ReportWriter::new(self.job.output.clone());
         let mut tally = Tally::default();
         let mut last_report = Instant::now();
@@ -157,7 +159,10 @@ impl Scheduler {
                             held += memory_of(&self.job, &shard);
                             batch.push((line, shard));
                         }
-                        Some((line, Err(error))) => outcomes.push(ShardOutcome { line, result: Err(error) }),
+                        Some((line, Err(error))) => outcomes.push(ShardOutcome {
+                            line,
+                            result: Err(error),
+                        }),
                         None => break,
                     }
                     if fatal(&outcomes).is_some() {
@@ -183,7 +188,10 @@ impl Scheduler {
             } else {
                 // Without a pass nothing joins the shards: each goes through on its own.
                 let stream = std::mem::replace(&mut loaded, futures::stream::empty().boxed());
-                stream.map(|(line, shard)| self.finish_loaded(line, shard)).buffer_unordered(self.in_flight).boxed()
+                stream
+                    .map(|(line, shard)| self.finish_loaded(line, shard))
+                    .buffer_unordered(self.in_flight)
+                    .boxed()
             };
             while let Some(outcome) = finished.next().await {
                 tally.add(&outcome, &self.progress);
@@ -193,8 +201,16 @@ impl Scheduler {
                     break 'batches;
                 }
                 if last_report.elapsed() > REPORT_EVERY {
-                    report.counts = tally.counts(begun, self.plan_seconds, self.pass_seconds() - pass_before, &self.job);
-                    writer.write(&mut report, OffsetDateTime::now_utc()).await.map_err(state_error)?;
+                    report.counts = tally.counts(
+                        begun,
+                        self.plan_seconds,
+                        self.pass_seconds() - pass_before,
+                        &self.job,
+                    );
+                    writer
+                        .write(&mut report, OffsetDateTime::now_utc())
+                        .await
+                        .map_err(state_error)?;
                     last_report = Instant::now();
                 }
             }
@@ -207,11 +223,24 @@ impl Scheduler {
         // Failures while loading were not counted yet.
         tally.recount(&outcomes, &self.progress);
 
-        let counts = tally.counts(begun, self.plan_seconds, self.pass_seconds() - pass_before, &self.job);
+        let counts = tally.counts(
+            begun,
+            self.plan_seconds,
+            self.pass_seconds() - pass_before,
+            &self.job,
+        );
         let failures = failures(&outcomes);
-        let complete = outcomes.iter().filter(|outcome| !matches!(outcome.result, Err(ShardError::Stopped))).count() as u64 == planned;
+        let complete = outcomes
+            .iter()
+            .filter(|outcome| !matches!(outcome.result, Err(ShardError::Stopped)))
+            .count() as u64
+            == planned;
         let lock_lost = matches!(ended, Some(Error::Lock(_)));
-        let part = if lock_lost { None } else { self.write_part(number, outcomes).await? };
+        let part = if lock_lost {
+            None
+        } else {
+            self.write_part(number, outcomes).await?
+        };
         if !lock_lost {
             report.counts = counts.clone();
             report.failures = failures.clone();
@@ -221,18 +250,34 @@ impl Scheduler {
                 (None, false) => ChunkState::Stopped,
             };
             report.reason = ended.as_ref().map(ToString::to_string);
-            writer.write(&mut report, OffsetDateTime::now_utc()).await.map_err(state_error)?;
+            writer
+                .write(&mut report, OffsetDateTime::now_utc())
+                .await
+                .map_err(state_error)?;
         }
-        Ok(ChunkDone { counts, part, failures, ended })
+        Ok(ChunkDone {
+            counts,
+            part,
+            failures,
+            ended,
+        })
     }
 
     fn pass_seconds(&self) -> f64 {
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner).pass_seconds
+        self.measured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pass_seconds
     }
 
     /// Fetches and loads shards, many at once; ends early when a stop is requested.
     fn load_all(&self, lines: Vec<PlanLine>) -> BoxStream<'static, Loaded> {
-        let (job, cpu, clock, stop) = (self.job.clone(), self.cpu.clone(), self.shard_clock.clone(), self.stop.clone());
+        let (job, cpu, clock, stop) = (
+            self.job.clone(),
+            self.cpu.clone(),
+            self.shard_clock.clone(),
+            self.stop.clone(),
+        );
         let until = stop.clone();
         futures::stream::iter(lines)
             .take_while(move |_| futures::future::ready(!until.is_requested()))
@@ -248,50 +293,80 @@ impl Scheduler {
     }
 
     /// Streams the lookups past a batch, then finishes its shards.
-    async fn pass_and_finish(&self, batch: Vec<(PlanLine, Arc<LoadedShard>)>) -> Result<BoxStream<'_, ShardOutcome>> {
+    async fn pass_and_finish(
+        &self,
+        batch: Vec<(PlanLine, Arc<LoadedShard>)>,
+    ) -> Result<BoxStream<'_, ShardOutcome>> {
         let (lines, shards): (Vec<PlanLine>, Vec<Arc<LoadedShard>>) = batch.into_iter().unzip();
         let begun = Instant::now();
         let passed = {
             let (job, clock, shards) = (self.job.clone(), self.pass_clock.clone(), shards.clone());
-            let (memory, threads) = (self.memory, self.threads);
-            let result = tokio::task::spawn_blocking(move || passes(&job, &shards, memory, threads, &clock)).await;
+            let (memory, threads, stop) = (self.memory, self.threads, self.stop.clone());
+            let result = tokio::task::spawn_blocking(move || {
+                passes(&job, &shards, memory, threads, &clock, &stop)
+            })
+            .await;
             result.map_err(|error| Error::Usage(format!("the pass was aborted: {error}")))??
         };
         {
             let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
             measured.pass_seconds += begun.elapsed().as_secs_f64();
             measured.passes += passed.len() as u64;
-            for found in passed.iter().flat_map(|passed| passed.found.iter().flatten()) {
+            for found in passed
+                .iter()
+                .flat_map(|passed| passed.found.iter().flatten())
+            {
                 measured.stats.add(&found.stats);
             }
         }
         let mut work = Vec::with_capacity(lines.len());
-        let mut slots: Vec<Option<(PlanLine, Arc<LoadedShard>)>> = lines.into_iter().zip(shards).map(Some).collect();
+        let mut slots: Vec<Option<(PlanLine, Arc<LoadedShard>)>> =
+            lines.into_iter().zip(shards).map(Some).collect();
         for Passed { shards, found } in passed {
             let found = match found {
                 Ok(found) => Ok(Arc::new(found)),
                 Err(budget) => Err(budget),
             };
-            for (number, slot) in shards.clone().enumerate().filter_map(|(number, position)| Some((number, slots.get_mut(position)?.take()?))) {
+            for (number, slot) in shards
+                .clone()
+                .enumerate()
+                .filter_map(|(number, position)| Some((number, slots.get_mut(position)?.take()?)))
+            {
                 work.push((slot, number, found.clone()));
             }
         }
-        let finish = move |((line, shard), number, found): ((PlanLine, Arc<LoadedShard>), usize, std::result::Result<Arc<Vec<Found>>, u64>)| async move {
+        let finish = move |((line, shard), number, found): (
+            (PlanLine, Arc<LoadedShard>),
+            usize,
+            std::result::Result<Arc<Vec<Found>>, u64>,
+        )| async move {
             let found = match found {
                 Ok(found) => found,
                 Err(budget) => {
-                    let reason = format!("the values found for its rows exceed the {budget} bytes that --memory leaves; raise --memory");
+                    let reason = format!(
+                        "the values found for its rows exceed the {budget} bytes that --memory leaves; raise --memory"
+                    );
                     let uri = shard.files.main.uri.clone();
-                    return ShardOutcome { line, result: Err(ShardError::Malformed { uri, reason }) };
+                    return ShardOutcome {
+                        line,
+                        result: Err(ShardError::Malformed { uri, reason }),
+                    };
                 }
             };
             let result = self.finish(&line, shard, number, found).await;
             ShardOutcome { line, result }
         };
-        Ok(futures::stream::iter(work).map(finish).buffer_unordered(self.in_flight.min(self.threads * 8)).boxed())
+        Ok(futures::stream::iter(work)
+            .map(finish)
+            .buffer_unordered(self.in_flight.min(self.threads * 8))
+            .boxed())
     }
 
-    async fn finish_loaded(&self, line: PlanLine, shard: std::result::Result<Arc<LoadedShard>, ShardError>) -> ShardOutcome {
+    async fn finish_loaded(
+        &self,
+        line: PlanLine,
+        shard: std::result::Result<Arc<LoadedShard>, ShardError>,
+    ) -> ShardOutcome {
         let result = match shard {
             Ok(shard) => self.finish(&line, shard, 0, Arc::new(Vec::new())).await,
             Err(error) => Err(error),
@@ -300,35 +375,81 @@ impl Scheduler {
     }
 
     /// Builds and publishes one shard.
-    async fn finish(&self, line: &PlanLine, shard: Arc<LoadedShard>, number: usize, found: Arc<Vec<Found>>) -> std::result::Result<ShardDone, ShardError> {
+    async fn finish(
+        &self,
+        line: &PlanLine,
+        shard: Arc<LoadedShard>,
+        number: usize,
+        found: Arc<Vec<Found>>,
+    ) -> std::result::Result<ShardDone, ShardError> {
         let digest = self.job.digest.clone();
         let uri = shard.files.main.uri.clone();
         let footer_sha256 = shard.files.main.footer_sha256.clone();
         let built = on_cpu(&self.cpu, &self.shard_clock, &uri, move || {
             let seen = found_for(&found, number);
             let (matched, sources) = matches(&shard, &found, number);
-            let Sidecar { bytes, rows, counts } = encode::sidecar(&shard, &seen, &digest)?;
+            let Sidecar {
+                bytes,
+                rows,
+                counts,
+            } = encode::sidecar(&shard, &seen, &digest)?;
             Ok((payload(bytes), rows, counts, matched, sources))
         });
         let (payload, rows, columns, matched, sources) = built.await?;
         let output = publish(&self.job, &self.fence, line, payload).await?;
-        Ok(ShardDone { rows, matched, columns, sources, footer_sha256, output })
+        Ok(ShardDone {
+            rows,
+            matched,
+            columns,
+            sources,
+            footer_sha256,
+            output,
+        })
     }
 
-    async fn write_part(&self, number: u64, outcomes: Vec<ShardOutcome>) -> Result<Option<ManifestPart>> {
-        let lines: Vec<ShardLine> = outcomes.into_iter().filter(|outcome| !matches!(outcome.result, Err(ShardError::Stopped))).map(shard_line).collect();
+    async fn write_part(
+        &self,
+        number: u64,
+        outcomes: Vec<ShardOutcome>,
+    ) -> Result<Option<ManifestPart>> {
+        let lines: Vec<ShardLine> = outcomes
+            .into_iter()
+            .filter(|outcome| !matches!(outcome.result, Err(ShardError::Stopped)))
+            .map(shard_line)
+            .collect();
         if lines.is_empty() {
             return Ok(None);
         }
-        self.fence.check().await.map_err(|error| Error::Lock(error.to_string()))?;
-        write_lines(&*self.job.output, &self.run, &self.job.digest, number, lines).await.map(Some).map_err(state_error)
+        self.fence
+            .check()
+            .await
+            .map_err(|error| Error::Lock(error.to_string()))?;
+        write_lines(
+            &*self.job.output,
+            &self.run,
+            &self.job.digest,
+            number,
+            lines,
+        )
+        .await
+        .map(Some)
+        .map_err(state_error)
     }
 }
 
-async fn load(job: &Arc<Job>, cpu: &Semaphore, clock: &Arc<CpuClock>, line: &PlanLine) -> std::result::Result<LoadedShard, ShardError> {
-    let meta = storage::ObjectMeta { key: line.path.clone(), size: line.size, etag: line.etag.clone() };
+async fn load(
+    job: &Arc<Job>,
+    cpu: &Semaphore,
+    clock: &Arc<CpuClock>,
+    line: &PlanLine,
+) -> std::result::Result<LoadedShard, ShardError> {
+    let meta = storage::ObjectMeta {
+        key: line.path.clone(),
+        size: line.size,
+        etag: line.etag.clone(),
+    };
     let uri = format!("{}{}", job.main.uri(), line.path);
-    let fetched = shard::fetch(job, meta).await?;
+    let fetched = guarded_future(&uri, shard::fetch(job, meta)).await?;
     let job = job.clone();
     on_cpu(cpu, clock, &uri, move || shard::load(&job, fetched)).await
 }
@@ -340,144 +461,15 @@ async fn on_cpu<T: Send + 'static>(
     uri: &str,
     work: impl FnOnce() -> std::result::Result<T, ShardError> + Send + 'static,
 ) -> std::result::Result<T, ShardError> {
-    let Ok(_permit) = cpu.acquire().await else { return Err(ShardError::Stopped) };
+    let Ok(_permit) = cpu.acquire().await else {
+        return Err(ShardError::Stopped);
+    };
     let (clock, name) = (clock.clone(), uri.to_owned());
     let task = tokio::task::spawn_blocking(move || clock.time(|| guarded(&name, work)));
-    task.await.unwrap_or_else(|error| Err(ShardError::Panic { uri: uri.to_owned(), message: error.to_string() }))
-}
-
-/// Rows of a shard that matched, and how they spread over sources. A row of a merge matches
-/// if its sibling is there.
-fn matches(shard: &LoadedShard, found: &[Found], number: usize) -> (u64, Vec<(Option<Group>, u64, u64)>) {
-    let rows = shard.files.main.num_rows();
-    let hit = |row: usize| found.iter().any(|found| found.rows[number][row] != crate::lookup::NONE);
-    if found.is_empty() {
-        let matched = shard.files.siblings.iter().any(Option::is_some);
-        return (if matched { rows as u64 } else { 0 }, Vec::new());
-    }
-    let mut sources: BTreeMap<Option<Group>, (u64, u64)> = BTreeMap::new();
-    let mut matched = 0;
-    let groups = found.iter().find_map(|found| found.groups.as_ref()).map(|groups| &groups[number]);
-    for row in 0..rows {
-        let is_hit = hit(row);
-        matched += u64::from(is_hit);
-        if let Some(groups) = groups {
-            let group = (groups[row] != crate::lookup::key_table::NO_GROUP).then_some(groups[row]);
-            let counts = sources.entry(group).or_default();
-            counts.0 += 1;
-            counts.1 += u64::from(is_hit);
-        }
-    }
-    (matched, sources.into_iter().map(|(group, (rows, matched))| (group, rows, matched)).collect())
-}
-
-/// An outcome that ends the run.
-fn fatal(outcomes: &[ShardOutcome]) -> Option<Error> {
-    outcomes.iter().find_map(|outcome| match &outcome.result {
-        Err(ShardError::LockLost(reason)) => Some(Error::Lock(reason.clone())),
-        Err(ShardError::Storage(error)) if error.is_refused() => Some(Error::Refused(error.to_string())),
-        _ => None,
+    task.await.unwrap_or_else(|error| {
+        Err(ShardError::Panic {
+            uri: uri.to_owned(),
+            message: error.to_string(),
+        })
     })
-}
-
-fn failures(outcomes: &[ShardOutcome]) -> Vec<Failure> {
-    let failed = outcomes.iter().filter_map(|outcome| match &outcome.result {
-        Err(ShardError::Stopped) | Ok(_) => None,
-        Err(error) => Some(Failure { path: outcome.line.path.clone(), reason: error.to_string() }),
-    });
-    failed.collect()
-}
-
-fn shard_line(outcome: ShardOutcome) -> ShardLine {
-    let ShardOutcome { line, result } = outcome;
-    let main = |footer_sha256| MainShard { size: line.size, etag: line.etag.clone(), footer_sha256 };
-    match result {
-        Ok(done) => ShardLine {
-            status: ShardStatus::Done,
-            rows: done.rows,
-            matched: done.matched,
-            nulls: done.columns.iter().map(|column| (column.name.clone(), column.null)).collect(),
-            main: main(Some(done.footer_sha256)),
-            output: Some(done.output),
-            reason: None,
-            path: line.path,
-        },
-        Err(error) => ShardLine {
-            status: ShardStatus::Failed,
-            rows: 0,
-            matched: 0,
-            nulls: BTreeMap::new(),
-            main: main(None),
-            output: None,
-            reason: Some(error.to_string()),
-            path: line.path,
-        },
-    }
-}
-
-/// Sums over the outcomes of a chunk.
-#[derive(Default)]
-struct Tally {
-    seen: u64,
-    counts: Counts,
-    sources: BTreeMap<Option<Group>, (u64, u64)>,
-}
-
-impl Tally {
-    fn add(&mut self, outcome: &ShardOutcome, progress: &Progress) {
-        self.seen += 1;
-        match &outcome.result {
-            Ok(done) => {
-                progress.shard_done(done.rows, done.matched);
-                self.counts.shards_done += 1;
-                self.counts.rows += done.rows;
-                self.counts.matched += done.matched;
-                self.counts.bytes_written += done.output.size;
-                for column in &done.columns {
-                    let counts: &mut ColumnCounts = self.counts.columns.entry(column.name.clone()).or_default();
-                    counts.populated += column.populated;
-                    counts.null += column.null;
-                    counts.error += column.errors;
-                }
-                for (group, rows, matched) in &done.sources {
-                    let counts = self.sources.entry(*group).or_default();
-                    counts.0 += rows;
-                    counts.1 += matched;
-                }
-            }
-            Err(ShardError::Stopped) => {}
-            Err(_) => {
-                progress.shard_failed();
-                self.counts.shards_failed += 1;
-            }
-        }
-    }
-
-    /// Counts failures that came before any work was finished.
-    fn recount(&mut self, outcomes: &[ShardOutcome], progress: &Progress) {
-        let failed = outcomes.iter().filter(|outcome| matches!(&outcome.result, Err(error) if !matches!(error, ShardError::Stopped))).count() as u64;
-        for _ in self.counts.shards_failed..failed {
-            progress.shard_failed();
-        }
-        self.counts.shards_failed = failed;
-    }
-
-    fn counts(&self, begun: Instant, plan_seconds: f64, pass_seconds: f64, job: &Job) -> Counts {
-        let mut counts = self.counts.clone();
-        for (group, (rows, matched)) in &self.sources {
-            let name = group.map(|group| job.sources.names()[usize::from(group)].clone()).unwrap_or_default();
-            counts.sources.insert(name, storage::state::report::SourceCounts { rows: *rows, matched: *matched });
-        }
-        counts.seconds.start = plan_seconds;
-        counts.seconds.index_pass = pass_seconds;
-        counts.seconds.shards = begun.elapsed().as_secs_f64() - pass_seconds;
-        counts.cpu_seconds = process_cpu_seconds();
-        counts.bytes_read = job.stores.requests().bytes_read;
-        counts
-    }
-}
-
-fn process_cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

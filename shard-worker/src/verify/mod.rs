@@ -1,12 +1,11 @@
 //! Proving an output from the files alone: shard set, row counts, order, schema, content.
 
-use std::collections::BTreeMap;
-use std::fmt;
+mod report;
+
 use std::sync::Arc;
 
 use futures::StreamExt;
 use parquet::column::page::PageReader;
-use serde::Serialize;
 use sha2::{Digest, Sha256};
 use storage::ObjectMeta;
 use storage::state::diff::Policy;
@@ -16,7 +15,7 @@ use storage::state::merge::OnDamage;
 use storage::state::report::{ShardLine, ShardStatus};
 use tokio::sync::Semaphore;
 
-use crate::column_plan::{ColumnPlan, ShardFiles, natural_type, passes_unchanged, Value};
+use crate::column_plan::{ColumnPlan, ShardFiles, Value, natural_type, passes_unchanged};
 use crate::encode::parquet_type;
 use crate::error::{Error, Result, ShardError};
 use crate::evaluate::decode;
@@ -25,14 +24,14 @@ use crate::keys;
 use crate::leaf::page_reader;
 use crate::parquet_file::{ParquetFile, hex};
 use crate::provenance::Provenance;
-use crate::run::batch::guarded;
+use crate::run::batch::{guarded, guarded_future};
 use crate::run::state_error;
 use crate::shard;
 
+pub use report::{Problem, VerifyReport};
+
 /// Shards looked into at once.
 const IN_FLIGHT: usize = 32;
-/// Problems printed; the JSON report has all.
-const SHOWN: usize = 20;
 
 /// How much is looked at.
 #[derive(Debug, Clone, Copy)]
@@ -45,70 +44,6 @@ pub struct VerifyOptions {
     pub threads: usize,
 }
 
-/// Something that is not as it should be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
-    /// Shard.
-    pub path: String,
-    /// What is proven wrong: `missing`, `orphan`, `rows`, `order`, `schema`, `content`,
-    /// `provenance`, `unreadable`.
-    pub kind: &'static str,
-    /// Expected and found.
-    pub detail: String,
-}
-
-/// What was proven.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct VerifyReport {
-    /// Version of this format.
-    pub version: u32,
-    /// Output prefix.
-    pub output: String,
-    /// Shards of main.
-    pub shards: u64,
-    /// Shards that were looked into.
-    pub looked_into: u64,
-    /// Rows whose keys were compared.
-    pub rows: u64,
-    /// Whether pages were decoded and hashes compared.
-    pub deep: bool,
-    /// Shards without a hash in the manifest to compare with.
-    pub without_hash: u64,
-    /// All problems, by path.
-    pub problems: Vec<Problem>,
-}
-
-impl VerifyReport {
-    /// Whether nothing is wrong.
-    pub fn is_ok(&self) -> bool {
-        self.problems.is_empty()
-    }
-}
-
-impl fmt::Display for VerifyReport {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(formatter, "output  {}", self.output)?;
-        writeln!(formatter, "shards  {} in main, {} looked into{}", self.shards, self.looked_into, if self.deep { ", every page read" } else { "" })?;
-        writeln!(formatter, "rows    {} compared by key", self.rows)?;
-        if self.problems.is_empty() {
-            return writeln!(formatter, "aligned: shard set, row counts, order, schema and content are as they should be");
-        }
-        let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-        for problem in &self.problems {
-            *kinds.entry(problem.kind).or_default() += 1;
-        }
-        let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        writeln!(formatter, "NOT VERIFIED: {}", kinds.join(", "))?;
-        for problem in self.problems.iter().take(SHOWN) {
-            writeln!(formatter, "  {}: {}: {}", problem.path, problem.kind, problem.detail)?;
-        }
-        if self.problems.len() > SHOWN {
-            writeln!(formatter, "  and {} more: see --report", self.problems.len() - SHOWN)?;
-        }
-        Ok(())
-    }
-}
-
 struct Pair {
     main: ObjectMeta,
     output: ObjectMeta,
@@ -117,16 +52,31 @@ struct Pair {
 
 /// Verifies an output. Every shard gets its verdict; the first problem stops nothing.
 pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyReport> {
-    let mut report = VerifyReport { version: 1, output: job.output_prefix.uri.clone(), deep: options.deep, ..VerifyReport::default() };
+    let mut report = VerifyReport {
+        version: 1,
+        output: job.output_prefix.uri.clone(),
+        deep: options.deep,
+        ..VerifyReport::default()
+    };
     let recorded = Recorded::load(&job.output).await.map_err(state_error)?;
     let total = match options.samples {
         Some(_) => count(&job).await?,
         None => 0,
     };
-    let every = options.samples.map_or(1, |samples| (total / samples.max(1)).max(1));
-    let policy = Policy { digest: job.digest.clone(), skip_existing: true };
+    let every = options
+        .samples
+        .map_or(1, |samples| (total / samples.max(1)).max(1));
+    let policy = Policy {
+        digest: job.digest.clone(),
+        skip_existing: true,
+    };
     let lines = recorded.lines(&job.output, OnDamage::Skip);
-    let mut diff = Diff::new((job.main.uri(), job.main.list_shards()), (job.output.uri(), job.output.list_shards()), Some(lines), policy);
+    let mut diff = Diff::new(
+        (job.main.uri(), job.main.list_shards()),
+        (job.output.uri(), job.output.list_shards()),
+        Some(lines),
+        policy,
+    );
     let cpu = Arc::new(Semaphore::new(options.threads));
     let mut ended = false;
     while !ended {
@@ -137,7 +87,11 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
                 break;
             };
             match found {
-                Shard::Orphan(orphan) => report.problems.push(Problem { path: orphan.key, kind: "orphan", detail: "there is no main shard of this path".to_owned() }),
+                Shard::Orphan(orphan) => report.problems.push(Problem {
+                    path: orphan.key,
+                    kind: "orphan",
+                    detail: "there is no main shard of this path".to_owned(),
+                }),
                 Shard::Planned(planned) => {
                     let planned = *planned;
                     let number = report.shards;
@@ -145,16 +99,29 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
                     let line = planned.recorded.map(|recorded| recorded.line);
                     match planned.output {
                         None => {
-                            let reason = line.and_then(|line| line.reason).map(|reason| format!("; the run said: {reason}")).unwrap_or_default();
-                            report.problems.push(Problem { path: planned.main.key, kind: "missing", detail: format!("there is no sidecar shard{reason}") });
+                            let reason = line
+                                .and_then(|line| line.reason)
+                                .map(|reason| format!("; the run said: {reason}"))
+                                .unwrap_or_default();
+                            report.problems.push(Problem {
+                                path: planned.main.key,
+                                kind: "missing",
+                                detail: format!("there is no sidecar shard{reason}"),
+                            });
                         }
-                        Some(output) if number.is_multiple_of(every) => window.push(Pair { main: planned.main, output, line }),
+                        Some(output) if number.is_multiple_of(every) => window.push(Pair {
+                            main: planned.main,
+                            output,
+                            line,
+                        }),
                         Some(_) => {}
                     }
                 }
             }
         }
-        let verdicts = futures::stream::iter(window).map(|pair| look_into(&job, pair, options, cpu.clone())).buffered(IN_FLIGHT);
+        let verdicts = futures::stream::iter(window)
+            .map(|pair| look_into(&job, pair, options, cpu.clone()))
+            .buffered(IN_FLIGHT);
         let verdicts: Vec<Result<Verdict>> = verdicts.collect().await;
         for verdict in verdicts {
             let verdict = verdict?;
@@ -164,7 +131,9 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
             report.problems.extend(verdict.problems);
         }
     }
-    report.problems.sort_by(|left, right| left.path.cmp(&right.path));
+    report
+        .problems
+        .sort_by(|left, right| left.path.cmp(&right.path));
     Ok(report)
 }
 
@@ -184,21 +153,43 @@ struct Verdict {
     problems: Vec<Problem>,
 }
 
-async fn look_into(job: &Arc<Job>, pair: Pair, options: VerifyOptions, cpu: Arc<Semaphore>) -> Result<Verdict> {
+async fn look_into(
+    job: &Arc<Job>,
+    pair: Pair,
+    options: VerifyOptions,
+    cpu: Arc<Semaphore>,
+) -> Result<Verdict> {
     let path = pair.main.key.clone();
-    match gather(job, pair, options.deep).await {
-        Ok(Gathered { files, side, whole, line }) => {
-            let Ok(_permit) = cpu.acquire_owned().await else { return Err(Error::Usage("verification was aborted".to_owned())) };
+    match guarded_future(&path, gather(job, pair, options.deep)).await {
+        Ok(Gathered {
+            files,
+            side,
+            whole,
+            line,
+        }) => {
+            let Ok(_permit) = cpu.acquire_owned().await else {
+                return Err(Error::Usage("verification was aborted".to_owned()));
+            };
             let job = job.clone();
             let uri = side.uri.clone();
             let task = tokio::task::spawn_blocking(move || {
                 guarded(&uri, || {
                     let mut verdict = Verdict::default();
-                    examine(&job, &files, &side, whole, line.as_ref(), options.deep, &mut verdict);
+                    examine(
+                        &job,
+                        &files,
+                        &side,
+                        whole,
+                        line.as_ref(),
+                        options.deep,
+                        &mut verdict,
+                    );
                     Ok(verdict)
                 })
             });
-            let verdict = task.await.map_err(|error| Error::Usage(format!("verification was aborted: {error}")))?;
+            let verdict = task
+                .await
+                .map_err(|error| Error::Usage(format!("verification was aborted: {error}")))?;
             Ok(verdict.unwrap_or_else(|error| unreadable(&path, &error)))
         }
         Err(ShardError::Storage(error)) if error.is_refused() => Err(Error::Storage(error)),
@@ -207,8 +198,15 @@ async fn look_into(job: &Arc<Job>, pair: Pair, options: VerifyOptions, cpu: Arc<
 }
 
 fn unreadable(path: &str, error: &ShardError) -> Verdict {
-    let problem = Problem { path: path.to_owned(), kind: "unreadable", detail: error.to_string() };
-    Verdict { problems: vec![problem], ..Verdict::default() }
+    let problem = Problem {
+        path: path.to_owned(),
+        kind: "unreadable",
+        detail: error.to_string(),
+    };
+    Verdict {
+        problems: vec![problem],
+        ..Verdict::default()
+    }
 }
 
 struct Gathered {
@@ -235,7 +233,10 @@ async fn gather(job: &Job, pair: Pair, deep: bool) -> Result<Gathered, ShardErro
         });
     }
     let uri = format!("{}{key}", job.output.uri());
-    let has_hash = line.as_ref().and_then(|line| line.output.as_ref()).is_some_and(|made| made.sha256.is_some());
+    let has_hash = line
+        .as_ref()
+        .and_then(|line| line.output.as_ref())
+        .is_some_and(|made| made.sha256.is_some());
     let (side, whole) = if deep || has_hash {
         let (meta, bytes) = job.output.read(&key).await?;
         let sha256 = hex(&Sha256::digest(&bytes));
@@ -246,14 +247,40 @@ async fn gather(job: &Job, pair: Pair, deep: bool) -> Result<Gathered, ShardErro
         side.fetch(&*job.output, &[leaf], &job.hints[0]).await?;
         (side, None)
     };
-    Ok(Gathered { files: ShardFiles { main, siblings }, side, whole, line })
+    Ok(Gathered {
+        files: ShardFiles { main, siblings },
+        side,
+        whole,
+        line,
+    })
 }
 
-fn examine(job: &Job, files: &ShardFiles, side: &ParquetFile, whole: Option<String>, line: Option<&ShardLine>, deep: bool, verdict: &mut Verdict) {
+fn examine(
+    job: &Job,
+    files: &ShardFiles,
+    side: &ParquetFile,
+    whole: Option<String>,
+    line: Option<&ShardLine>,
+    deep: bool,
+    verdict: &mut Verdict,
+) {
     let path = files.main.meta.key.clone();
-    let mut say = |kind: &'static str, detail: String| verdict.problems.push(Problem { path: path.clone(), kind, detail });
+    let mut say = |kind: &'static str, detail: String| {
+        verdict.problems.push(Problem {
+            path: path.clone(),
+            kind,
+            detail,
+        })
+    };
     if side.num_rows() != files.main.num_rows() {
-        say("rows", format!("{} rows, main has {}", side.num_rows(), files.main.num_rows()));
+        say(
+            "rows",
+            format!(
+                "{} rows, main has {}",
+                side.num_rows(),
+                files.main.num_rows()
+            ),
+        );
     } else {
         match order(job, &files.main, side) {
             Ok(None) => {}
@@ -267,18 +294,39 @@ fn examine(job: &Job, files: &ShardFiles, side: &ParquetFile, whole: Option<Stri
                 say("schema", detail);
             }
         }
-        Err(error) => say("schema", format!("main and side inputs no longer fit the manifest: {error}")),
+        Err(error) => say(
+            "schema",
+            format!("main and side inputs no longer fit the manifest: {error}"),
+        ),
     }
     match Provenance::of(side) {
-        None => say("provenance", "the footer does not say which pipeline made it".to_owned()),
-        Some(known) if known.digest != job.digest => say("provenance", format!("made by the pipeline with digest {}, this one is {}", known.digest, job.digest)),
-        Some(known) if known.main_footer_sha256 != files.main.footer_sha256 => say("provenance", "main has changed since it was made".to_owned()),
+        None => say(
+            "provenance",
+            "the footer does not say which pipeline made it".to_owned(),
+        ),
+        Some(known) if known.digest != job.digest => say(
+            "provenance",
+            format!(
+                "made by the pipeline with digest {}, this one is {}",
+                known.digest, job.digest
+            ),
+        ),
+        Some(known) if known.main_footer_sha256 != files.main.footer_sha256 => say(
+            "provenance",
+            "main has changed since it was made".to_owned(),
+        ),
         Some(_) => {}
     }
-    let recorded = line.filter(|line| line.status == ShardStatus::Done).and_then(|line| line.output.as_ref()).and_then(|made| made.sha256.as_ref());
+    let recorded = line
+        .filter(|line| line.status == ShardStatus::Done)
+        .and_then(|line| line.output.as_ref())
+        .and_then(|made| made.sha256.as_ref());
     let mut without_hash = false;
     match (recorded, &whole) {
-        (Some(recorded), Some(found)) if recorded != found => say("content", format!("SHA-256 is {found}, the manifest says {recorded}")),
+        (Some(recorded), Some(found)) if recorded != found => say(
+            "content",
+            format!("SHA-256 is {found}, the manifest says {recorded}"),
+        ),
         (None, _) => without_hash = true,
         _ => {}
     }
@@ -295,9 +343,13 @@ fn examine(job: &Job, files: &ShardFiles, side: &ParquetFile, whole: Option<Stri
 fn order(job: &Job, main: &ParquetFile, side: &ParquetFile) -> Result<Option<String>, ShardError> {
     let main_keys = keys::read(main, &job.key)?;
     let side_keys = keys::read(side, &job.key)?;
-    let differs = (0..main_keys.len().min(side_keys.len())).find(|&row| main_keys.get(row) != side_keys.get(row));
+    let differs = (0..main_keys.len().min(side_keys.len()))
+        .find(|&row| main_keys.get(row) != side_keys.get(row));
     Ok(differs.map(|row| {
-        let (side, main) = (keys::show(side_keys.get(row), side_keys.kind), keys::show(main_keys.get(row), main_keys.kind));
+        let (side, main) = (
+            keys::show(side_keys.get(row), side_keys.kind),
+            keys::show(main_keys.get(row), main_keys.kind),
+        );
         format!("row {row}: key is {side}, main's is {main}")
     }))
 }
@@ -305,23 +357,36 @@ fn order(job: &Job, main: &ParquetFile, side: &ParquetFile) -> Result<Option<Str
 /// Where the physical schema is not the one that the manifest and main lead to.
 fn schema_differences(plan: &ColumnPlan, files: &ShardFiles, side: &ParquetFile) -> Vec<String> {
     let mut differences = Vec::new();
-    let expected: Vec<&str> = plan.columns.iter().map(|column| column.name.as_str()).collect();
+    let expected: Vec<&str> = plan
+        .columns
+        .iter()
+        .map(|column| column.name.as_str())
+        .collect();
     let found: Vec<&str> = side.roots().iter().map(|field| field.name()).collect();
     if expected != found {
-        differences.push(format!("columns are {}, expected {}", found.join(", "), expected.join(", ")));
+        differences.push(format!(
+            "columns are {}, expected {}",
+            found.join(", "),
+            expected.join(", ")
+        ));
         return differences;
     }
     for (column, found) in plan.columns.iter().zip(side.roots()) {
         let expected = match (&column.value, &column.declared) {
             (Value::File { file, root }, declared) => match files.get(*file) {
-                Some(file) if passes_unchanged(file, *root, declared.as_ref()).unwrap_or(false) => Some(file.roots()[*root].clone()),
+                Some(file) if passes_unchanged(file, *root, declared.as_ref()).unwrap_or(false) => {
+                    Some(file.roots()[*root].clone())
+                }
                 _ => declared.as_ref().and_then(|field| parquet_type(field).ok()),
             },
             (_, Some(declared)) => parquet_type(declared).ok(),
             (_, None) => None,
         };
         if expected.as_ref().is_some_and(|expected| expected != found) {
-            differences.push(format!("column {:?} has another physical type than expected", column.name));
+            differences.push(format!(
+                "column {:?} has another physical type than expected",
+                column.name
+            ));
         }
     }
     differences
@@ -338,7 +403,10 @@ fn page_problems(side: &ParquetFile) -> Vec<String> {
                 Ok(())
             });
             if let Err(error) = read {
-                problems.push(format!("row group {group}, column {}: {error}", row_group.column(leaf).column_path()));
+                problems.push(format!(
+                    "row group {group}, column {}: {error}",
+                    row_group.column(leaf).column_path()
+                ));
             }
         }
     }

@@ -1,0 +1,222 @@
+//! What became of the shards of a chunk, and the sums over them.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use storage::state::plan::PlanLine;
+use storage::state::report::{
+    ColumnCounts, Counts, Failure, MainShard, OutputShard, ShardLine, ShardStatus, SourceCounts,
+};
+
+use crate::encode;
+use crate::error::{Error, ShardError};
+use crate::job::Job;
+use crate::lookup::key_table::{Group, NO_GROUP};
+use crate::lookup::{Found, NONE};
+use crate::run::progress::Progress;
+use crate::shard::LoadedShard;
+
+/// A shard that is done or failed.
+pub struct ShardOutcome {
+    /// As planned.
+    pub line: PlanLine,
+    /// How it ended.
+    pub result: Result<ShardDone, ShardError>,
+}
+
+/// A shard that was published.
+pub struct ShardDone {
+    /// Its rows.
+    pub rows: u64,
+    /// Rows that matched.
+    pub matched: u64,
+    /// Values of the encoded columns.
+    pub columns: Vec<encode::ColumnCounts>,
+    /// Rows and matches of each source.
+    pub sources: Vec<(Option<Group>, u64, u64)>,
+    /// Hash of main's footer.
+    pub footer_sha256: String,
+    /// The object.
+    pub output: OutputShard,
+}
+
+/// Rows of a shard that matched, and how they spread over sources. A row of a merge matches
+/// if its sibling is there.
+pub fn matches(
+    shard: &LoadedShard,
+    found: &[Found],
+    number: usize,
+) -> (u64, Vec<(Option<Group>, u64, u64)>) {
+    let rows = shard.files.main.num_rows();
+    let hit = |row: usize| found.iter().any(|found| found.rows[number][row] != NONE);
+    if found.is_empty() {
+        let matched = shard.files.siblings.iter().any(Option::is_some);
+        return (if matched { rows as u64 } else { 0 }, Vec::new());
+    }
+    let mut sources: BTreeMap<Option<Group>, (u64, u64)> = BTreeMap::new();
+    let mut matched = 0;
+    let groups = found
+        .iter()
+        .find_map(|found| found.groups.as_ref())
+        .map(|groups| &groups[number]);
+    for row in 0..rows {
+        let is_hit = hit(row);
+        matched += u64::from(is_hit);
+        if let Some(groups) = groups {
+            let group = (groups[row] != NO_GROUP).then_some(groups[row]);
+            let counts = sources.entry(group).or_default();
+            counts.0 += 1;
+            counts.1 += u64::from(is_hit);
+        }
+    }
+    (
+        matched,
+        sources
+            .into_iter()
+            .map(|(group, (rows, matched))| (group, rows, matched))
+            .collect(),
+    )
+}
+
+/// An outcome that ends the run.
+pub fn fatal(outcomes: &[ShardOutcome]) -> Option<Error> {
+    outcomes.iter().find_map(|outcome| match &outcome.result {
+        Err(ShardError::LockLost(reason)) => Some(Error::Lock(reason.clone())),
+        Err(ShardError::Storage(error)) if error.is_refused() => {
+            Some(Error::Refused(error.to_string()))
+        }
+        _ => None,
+    })
+}
+
+/// The failed shards, with reasons.
+pub fn failures(outcomes: &[ShardOutcome]) -> Vec<Failure> {
+    let failed = outcomes.iter().filter_map(|outcome| match &outcome.result {
+        Err(ShardError::Stopped) | Ok(_) => None,
+        Err(error) => Some(Failure {
+            path: outcome.line.path.clone(),
+            reason: error.to_string(),
+        }),
+    });
+    failed.collect()
+}
+
+/// The manifest's line for a shard.
+pub fn shard_line(outcome: ShardOutcome) -> ShardLine {
+    let ShardOutcome { line, result } = outcome;
+    let main = |footer_sha256| MainShard {
+        size: line.size,
+        etag: line.etag.clone(),
+        footer_sha256,
+    };
+    match result {
+        Ok(done) => ShardLine {
+            status: ShardStatus::Done,
+            rows: done.rows,
+            matched: done.matched,
+            nulls: done
+                .columns
+                .iter()
+                .map(|column| (column.name.clone(), column.null))
+                .collect(),
+            main: main(Some(done.footer_sha256)),
+            output: Some(done.output),
+            reason: None,
+            path: line.path,
+        },
+        Err(error) => ShardLine {
+            status: ShardStatus::Failed,
+            rows: 0,
+            matched: 0,
+            nulls: BTreeMap::new(),
+            main: main(None),
+            output: None,
+            reason: Some(error.to_string()),
+            path: line.path,
+        },
+    }
+}
+
+/// Sums over the outcomes of a chunk.
+#[derive(Default)]
+pub struct Tally {
+    seen: u64,
+    counts: Counts,
+    sources: BTreeMap<Option<Group>, (u64, u64)>,
+}
+
+impl Tally {
+    /// Adds an outcome.
+    pub fn add(&mut self, outcome: &ShardOutcome, progress: &Progress) {
+        self.seen += 1;
+        match &outcome.result {
+            Ok(done) => {
+                progress.shard_done(done.rows, done.matched);
+                self.counts.shards_done += 1;
+                self.counts.rows += done.rows;
+                self.counts.matched += done.matched;
+                self.counts.bytes_written += done.output.size;
+                for column in &done.columns {
+                    let counts: &mut ColumnCounts =
+                        self.counts.columns.entry(column.name.clone()).or_default();
+                    counts.populated += column.populated;
+                    counts.null += column.null;
+                    counts.error += column.errors;
+                }
+                for (group, rows, matched) in &done.sources {
+                    let counts = self.sources.entry(*group).or_default();
+                    counts.0 += rows;
+                    counts.1 += matched;
+                }
+            }
+            Err(ShardError::Stopped) => {}
+            Err(_) => {
+                progress.shard_failed();
+                self.counts.shards_failed += 1;
+            }
+        }
+    }
+
+    /// Counts failures that came before any work was finished.
+    pub fn recount(&mut self, outcomes: &[ShardOutcome], progress: &Progress) {
+        let failed = outcomes.iter().filter(|outcome| matches!(&outcome.result, Err(error) if !matches!(error, ShardError::Stopped))).count() as u64;
+        for _ in self.counts.shards_failed..failed {
+            progress.shard_failed();
+        }
+        self.counts.shards_failed = failed;
+    }
+
+    /// The sums as a report has them.
+    pub fn counts(
+        &self,
+        begun: Instant,
+        plan_seconds: f64,
+        pass_seconds: f64,
+        job: &Job,
+    ) -> Counts {
+        let mut counts = self.counts.clone();
+        for (group, (rows, matched)) in &self.sources {
+            let name = group
+                .map(|group| job.sources.names()[usize::from(group)].clone())
+                .unwrap_or_default();
+            counts.sources.insert(
+                name,
+                SourceCounts {
+                    rows: *rows,
+                    matched: *matched,
+                },
+            );
+        }
+        counts.seconds.start = plan_seconds;
+        counts.seconds.index_pass = pass_seconds;
+        counts.seconds.shards = begun.elapsed().as_secs_f64() - pass_seconds;
+        counts.cpu_seconds = process_cpu_seconds();
+        counts.bytes_read = job.stores.requests().bytes_read;
+        counts
+    }
+}
+
+fn process_cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
