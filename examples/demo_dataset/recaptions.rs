@@ -6,10 +6,11 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::plan::Shard;
+use crate::plan::{INDEXED, Shard};
 use crate::scatter::{mix, sentence};
 
-/// New captions as JSON lines, for two rows in three, with all that such files suffer from.
+/// New captions as JSON lines, for two rows in three of the indexed sources, with all that
+/// such files suffer from.
 pub fn write_recaptions(root: &Path, plan: &[Shard]) -> Result<()> {
     let folder = root.join("recaptions");
     fs::create_dir_all(&folder)?;
@@ -21,7 +22,7 @@ pub fn write_recaptions(root: &Path, plan: &[Shard]) -> Result<()> {
     ];
     for (part, shards) in plan.chunks(60).enumerate() {
         let mut file = Vec::new();
-        for shard in shards {
+        for shard in shards.iter().filter(|shard| shard.source < INDEXED) {
             for row in 0..shard.rows {
                 let Some(key) = shard.key(row) else { continue };
                 let seed = mix(shard.picture(row), 24 + shard.source as u64);
