@@ -4,6 +4,7 @@
 //! `SKIPPED` and, in CI (`SIDECARJOB_STRICT=1`), fails.
 
 pub mod control_plane;
+pub mod dataset;
 pub mod fault_proxy;
 pub mod s3_server;
 pub mod tool;

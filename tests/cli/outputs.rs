@@ -1,0 +1,206 @@
+//! Where a run writes, and what it says of it.
+
+use harness::dataset::path;
+
+use crate::fixture::Fixture;
+
+fn without_output(text: &str) -> String {
+    let (head, _) = text.split_once("  output:").expect("an output");
+    head.to_owned()
+}
+
+#[test]
+fn a_dry_run_shows_everything_and_writes_nothing() {
+    let fixture = Fixture::new();
+    let mut before = fixture.files("");
+    let ended = fixture
+        .worker("run", &fixture.full())
+        .argument("--dry-run")
+        .run()
+        .expect(0);
+    let root = fixture.root();
+    for line in [
+        format!("declared output   {root}/out/"),
+        format!("effective output  {root}/out/ (spec.output.prefix)"),
+        "shards            12 in main".to_owned(),
+        "to do             12 to make, 0 to make again".to_owned(),
+        format!("{root}/scores/"),
+        format!("{root}/index/"),
+        format!("{root}/captions/"),
+        "nothing was written".to_owned(),
+        "score_aes:".to_owned(),
+    ] {
+        assert!(
+            ended.stdout.contains(&line),
+            "{line:?} is not in:\n{}",
+            ended.stdout
+        );
+    }
+    let mut after = fixture.files("");
+    before.remove("job.yaml");
+    after.remove("job.yaml");
+    assert!(before == after);
+
+    let worker = fixture.worker("run", &fixture.full()).argument("--dry-run");
+    let ended = worker
+        .arguments(&format!("--output-prefix {root}/elsewhere"))
+        .run()
+        .expect(0);
+    let effective = format!("effective output  {root}/elsewhere/ (--output-prefix)");
+    assert!(ended.stdout.contains(&effective), "{}", ended.stdout);
+    let worker = fixture.worker("run", &without_output(&fixture.full()));
+    let ended = worker.argument("--dry-run").run().expect(0);
+    assert!(
+        ended.stdout.contains("declared output   (none)"),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stdout.contains("/main_run_"), "{}", ended.stdout);
+    assert!(!fixture.path("out").exists());
+}
+
+#[test]
+fn a_dry_run_counts_what_is_left() {
+    let fixture = Fixture::new();
+    fixture.run(&fixture.full()).expect(0);
+    std::fs::remove_file(fixture.path("out").join(path(2))).expect("remove");
+    let before = fixture.files("out");
+    let ended = fixture
+        .worker("run", &fixture.full())
+        .argument("--dry-run")
+        .run()
+        .expect(0);
+    assert!(
+        ended
+            .stdout
+            .contains("1 to make, 0 to make again, 11 vouched for"),
+        "{}",
+        ended.stdout
+    );
+    let other = fixture.full().replace("PreferSidecar", "FillMissing");
+    let ended = fixture
+        .worker("run", &other)
+        .argument("--dry-run")
+        .run()
+        .expect(0);
+    assert!(
+        ended.stdout.contains("11 of another pipeline"),
+        "{}",
+        ended.stdout
+    );
+    assert!(before == fixture.files("out"));
+}
+
+/// `<prefix>_run_YYYYMMDD_HHMMSS`, beside the sidecar prefix or else beside main.
+fn assert_timestamped(name: &str, beside: &str) {
+    let stamp = name
+        .strip_prefix(&format!("{beside}_run_"))
+        .unwrap_or_else(|| panic!("{name} beside {beside}"));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (day, second) = stamp.split_once('_').expect("a day and a time");
+    assert!(
+        day.len() == 8 && second.len() == 6 && digits(day) && digits(second),
+        "{name}"
+    );
+}
+
+#[test]
+fn without_a_named_output_a_new_folder_is_made_and_pointed_out() {
+    for (sidecar_prefix, beside) in [(None, "main"), (Some("team_sidecar"), "team_sidecar")] {
+        let fixture = Fixture::new();
+        let mut text = without_output(&fixture.join());
+        if let Some(prefix) = sidecar_prefix {
+            let named = format!(
+                "    sidecarPrefix: {}/{prefix}/\n    keyColumn:",
+                fixture.root()
+            );
+            text = text.replace("    keyColumn:", &named);
+        }
+        let (ended, report) = fixture.report(fixture.worker("run", &text), 0);
+        let output = report["output"]
+            .as_str()
+            .expect("a prefix")
+            .trim_end_matches('/');
+        let (_, name) = output.rsplit_once('/').expect("a path");
+        assert_timestamped(name, beside);
+        assert_eq!(report["output_is_timestamped"], true);
+        assert_eq!(fixture.shards(name).len(), 12);
+        assert!(fixture.path(name).join("_SUCCESS").exists());
+        assert!(
+            !fixture.path("team_sidecar").exists(),
+            "the team's sidecar is never written"
+        );
+        // On a line of its own, with how to go on from there.
+        assert!(
+            ended
+                .stderr
+                .lines()
+                .any(|line| line.trim() == format!("{output}/")),
+            "{}",
+            ended.stderr
+        );
+        ended.says(&["no output prefix was named", "--output-prefix"]);
+
+        for command in ["verify", "audit"] {
+            fixture
+                .worker(command, &text)
+                .run()
+                .expect(2)
+                .says(&["which output?", "--output-prefix"]);
+            let named = fixture
+                .worker(command, &text)
+                .argument("--output-prefix")
+                .argument(output);
+            named.run().expect(0);
+        }
+        let worker = fixture
+            .worker("run", &text)
+            .argument("--output-prefix")
+            .argument(output);
+        let ended = worker.run().expect(0);
+        assert!(
+            ended.stdout.contains("0 made, 12 there already"),
+            "{}",
+            ended.stdout
+        );
+    }
+}
+
+#[test]
+fn the_command_line_wins_over_the_manifest() {
+    let fixture = Fixture::new();
+    let output = format!("{}/named", fixture.root());
+    let worker = fixture
+        .worker("run", &fixture.join())
+        .argument("--output-prefix")
+        .argument(&output);
+    worker.run().expect(0);
+    assert_eq!(fixture.shards("named").len(), 12);
+    assert!(!fixture.path("out").exists());
+}
+
+#[test]
+fn shards_of_another_pipeline_are_never_touched() {
+    let fixture = Fixture::new();
+    fixture.run(&fixture.join()).expect(0);
+    let before = fixture.shards("out");
+    for flags in ["", "--no-skip-existing"] {
+        let worker = fixture.worker("run", &fixture.full()).arguments(flags);
+        worker
+            .run()
+            .expect(2)
+            .says(&["another pipeline", "digest", "--output-prefix"]);
+        assert!(before == fixture.shards("out"));
+    }
+    // Nor are files that are not ours.
+    std::fs::remove_dir_all(fixture.path("out")).expect("remove");
+    let stranger = fixture.path("out").join(path(3));
+    std::fs::create_dir_all(stranger.parent().expect("a folder")).expect("a folder");
+    std::fs::copy(fixture.path("main").join(path(3)), &stranger).expect("copy");
+    let before = fixture.shards("out");
+    fixture
+        .run(&fixture.join())
+        .expect(2)
+        .says(&["not a sidecar shard of this tool", "--output-prefix"]);
+    assert!(before == fixture.shards("out"));
+}

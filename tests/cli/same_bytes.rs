@@ -1,0 +1,51 @@
+//! The bytes of a shard depend on its inputs and the manifest, on nothing else.
+
+use harness::dataset::Shape;
+
+use crate::fixture::Fixture;
+
+#[test]
+fn threads_and_memory_change_no_byte() {
+    let shape = Shape {
+        shards: 48,
+        rows: 25,
+        group_rows: 10,
+        image_bytes: 20_000,
+    };
+    let fixture = Fixture::of(shape);
+    let mut first = None;
+    // Images that pass through are held: the least memory then takes several chunks.
+    let text = fixture.full().replace("    imageColumn: image\n", "");
+    for (threads, memory) in [("1", "64MiB"), ("4", "64MiB"), ("1", "4GiB"), ("4", "4GiB")] {
+        let output = format!("out_{threads}_{memory}");
+        let arguments = format!(
+            "--threads {threads} --memory {memory} --output-prefix {}/{output}",
+            fixture.root()
+        );
+        let (_, report) = fixture.report(fixture.worker("run", &text).arguments(&arguments), 0);
+        assert_eq!(report["shards_done"], 48);
+        let passes = report["pass_count"].as_u64();
+        assert!(
+            passes >= Some(if memory == "64MiB" { 3 } else { 1 }),
+            "{memory}: {passes:?}"
+        );
+        let shards = fixture.shards(&output);
+        let first = first.get_or_insert_with(|| shards.clone());
+        assert!(*first == shards, "{threads} threads, {memory}");
+    }
+}
+
+#[test]
+fn runs_in_parts_change_no_byte() {
+    let fixture = Fixture::new();
+    fixture.run(&fixture.full()).expect(0);
+    let parts = format!("{}/parts/", fixture.root());
+    for _ in 0..4 {
+        let worker = fixture
+            .worker("run", &fixture.full())
+            .arguments("--max-shards 3 --output-prefix");
+        worker.argument(&parts).run().expect(0);
+    }
+    assert!(fixture.path("parts/_SUCCESS").exists());
+    assert!(fixture.shards("out") == fixture.shards("parts"));
+}

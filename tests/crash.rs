@@ -1,0 +1,16 @@
+//! What survives: killed and stopped processes, writers that meet, networks that fail.
+
+#[path = "crash/faults.rs"]
+mod faults;
+#[path = "crash/locks.rs"]
+mod locks;
+#[path = "crash/place.rs"]
+mod place;
+#[path = "crash/reader.rs"]
+mod reader;
+#[path = "crash/requests.rs"]
+mod requests;
+#[path = "crash/takeover.rs"]
+mod takeover;
+#[path = "cli/worker.rs"]
+mod worker;

@@ -1,0 +1,166 @@
+//! What a shard costs in requests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BinaryArray, Int32Array};
+use harness::dataset::{Shape, join_job, key, path, texts};
+use harness::fault_proxy::FaultProxy;
+use storage::{Payload, PutCondition};
+
+use crate::place::Place;
+use crate::worker::Worker;
+
+const ROWS: usize = 16;
+/// As many shards are looked at in advance, to size chunks.
+const SAMPLES: usize = 12;
+
+/// Key, then images that are large beside everything else, then small columns; one row group.
+fn write_shards(place: &Place, main: &str, count: usize) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let store = place.store(main);
+    for shard in 0..count {
+        let image = |row: usize| {
+            let first = shard * 31 + row * 7;
+            (0..300_000)
+                .map(|at| (first + at) as u8)
+                .collect::<Vec<u8>>()
+        };
+        let columns: [(&str, ArrayRef); 4] = [
+            ("s3_path", texts((0..ROWS).map(|row| key(shard, row)))),
+            (
+                "image",
+                Arc::new(BinaryArray::from_iter_values((0..ROWS).map(image))),
+            ),
+            (
+                "width",
+                Arc::new(Int32Array::from_iter_values(0..ROWS as i32)),
+            ),
+            (
+                "caption",
+                texts((0..ROWS).map(|row| Some(format!("{shard} {row}")))),
+            ),
+        ];
+        let file = folder.path().join("shard.parquet");
+        write_incompressible(&file, &columns);
+        let payload = Payload::new(std::fs::read(&file).expect("read"));
+        let key = path(shard);
+        let put = runtime.block_on(store.put(&key, payload, PutCondition::Create));
+        put.expect("upload");
+    }
+}
+
+/// Images do not compress; these, which would, are stored as they are.
+fn write_incompressible(file: &std::path::Path, columns: &[(&str, ArrayRef)]) {
+    let properties = parquet::file::properties::WriterProperties::builder()
+        .set_compression(parquet::basic::Compression::UNCOMPRESSED)
+        .set_dictionary_enabled(false)
+        .build();
+    let batch = arrow::array::RecordBatch::try_from_iter(
+        columns
+            .iter()
+            .map(|(name, array)| (*name, Arc::clone(array))),
+    );
+    let batch = batch.expect("a batch");
+    let output = std::fs::File::create(file).expect("create");
+    let mut writer = parquet::arrow::ArrowWriter::try_new(output, batch.schema(), Some(properties))
+        .expect("a writer");
+    writer.write(&batch).expect("write");
+    writer.close().expect("close");
+}
+
+struct Cost {
+    /// From the report, without the pass over the index and without what a run keeps beside
+    /// its output.
+    get: u64,
+    put: u64,
+    head: u64,
+    bytes_read: u64,
+    /// Seen on the wire, a shard.
+    gets_of_shard: BTreeMap<String, u64>,
+}
+
+fn cost(place: &Place, count: usize) -> Cost {
+    let main = format!("main_{count}");
+    write_shards(place, &main, count);
+    let output = place.uri(&format!("out_{count}"));
+    let text = join_job(&place.root(), &output).replace("/main/", &format!("/{main}/"));
+    let manifest = place.manifest("requests.yaml", &text);
+    let report = place.manifest("report.json", "").display().to_string();
+    let proxy = FaultProxy::start(place.server().address(), 1);
+    let mut environment = place.environment();
+    environment.push(("AWS_ENDPOINT_URL_S3", proxy.endpoint()));
+    environment.push(("SIDECARJOB_LOCK_TTL_SECONDS", "600".to_owned()));
+    let worker = Worker::on("run", &manifest).environment(&environment);
+    worker
+        .argument("--report")
+        .argument(&report)
+        .run()
+        .expect(0);
+    let report: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&report).expect("a report")).expect("JSON");
+    assert_eq!(report["shards_done"], count);
+    let field = |name: &str| report["requests"][name].as_u64().expect("a count");
+    let mut gets_of_shard = BTreeMap::new();
+    let seen = proxy.seen();
+    for request in seen.iter().filter(|seen| seen.method == "GET") {
+        if let Some(at) = request.target.find(&format!("/{main}/")) {
+            *gets_of_shard
+                .entry(request.target[at..].to_owned())
+                .or_insert(0) += 1;
+        }
+    }
+    assert_eq!(field("retries"), 0);
+    let count = |method: &str, is_wanted: &dyn Fn(&str) -> bool| {
+        let seen = seen.iter().filter(|seen| seen.method == method);
+        seen.filter(|seen| is_wanted(&seen.target)).count() as u64
+    };
+    let is_listing = |target: &str| target.contains("list-type") || target.contains("?uploads");
+    assert_eq!(field("get"), count("GET", &|target| !is_listing(target)));
+    assert_eq!(field("put"), count("PUT", &|_| true));
+    let is_index = |target: &str| target.contains("/index/");
+    let is_state = |target: &str| target.contains("/_sidecar/");
+    Cost {
+        get: field("get") - count("GET", &is_index),
+        put: field("put") - count("PUT", &is_state),
+        head: field("head"),
+        bytes_read: field("bytes_read"),
+        gets_of_shard,
+    }
+}
+
+#[test]
+fn a_join_takes_two_gets_and_a_put_a_shard() {
+    let shape = Shape {
+        shards: 40,
+        rows: ROWS,
+        ..Shape::default()
+    };
+    let Some(place) = Place::bucket(shape) else {
+        return;
+    };
+    let (few, many) = (20, 40);
+    let (first, second) = (cost(&place, few), cost(&place, many));
+    let more = (many - few) as u64;
+    let (gets, puts) = (second.get - first.get, second.put - first.put);
+    println!(
+        "{gets} GET, {puts} PUT, {} HEAD for {more} shards more",
+        second.head - first.head
+    );
+    assert!(gets <= 2 * more, "{gets} GETs for {more} shards");
+    assert!(puts <= more, "{puts} PUTs for {more} shards");
+    assert_eq!(second.head, first.head);
+    // Images are 4.8 MB a shard; none of them was read.
+    let bytes = (second.bytes_read - first.bytes_read) / more;
+    assert!(bytes < 1 << 20, "{bytes} bytes a shard");
+    // And shard by shard: more than two only where a shard was a sample as well.
+    assert_eq!(second.gets_of_shard.len(), many);
+    let above: Vec<_> = second
+        .gets_of_shard
+        .iter()
+        .filter(|(_, gets)| **gets > 2)
+        .collect();
+    assert!(above.len() <= SAMPLES, "{above:?}");
+    assert!(above.iter().all(|(_, gets)| **gets <= 4), "{above:?}");
+}
