@@ -14,6 +14,8 @@ mod poison;
 mod proving;
 #[path = "cli/same_bytes.rs"]
 mod same_bytes;
+#[path = "cli/texts.rs"]
+mod texts;
 #[path = "cli/values.rs"]
 mod values;
 #[path = "cli/worker.rs"]

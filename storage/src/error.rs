@@ -71,7 +71,7 @@ pub enum Error {
     },
 
     /// The operating system failed a call on a local file.
-    #[error("{uri}: can't {action}")]
+    #[error("{uri}: can't {action}: {source}")]
     Io {
         /// The file or folder.
         uri: String,

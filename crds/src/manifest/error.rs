@@ -42,7 +42,7 @@ impl fmt::Display for Violation {
 #[non_exhaustive]
 pub enum ManifestError {
     /// A file can't be read.
-    #[error("can't read {}", path.display())]
+    #[error("can't read {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,

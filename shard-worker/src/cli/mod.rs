@@ -42,15 +42,29 @@ pub fn main() -> ExitCode {
         }
     };
     logging::start(arguments.log_format, arguments.verbose);
+    let json = arguments.log_format == arguments::LogFormat::Json;
     // A panic in a library is reported as the failure of its shard.
     std::panic::set_hook(Box::new(|panic| tracing::debug!("{panic}")));
     match execute(arguments) {
         Ok(exit) => exit.into(),
         Err(error) => {
             let exit = Exit::of(&error);
-            eprintln!("error: {error}");
+            if json {
+                tracing::error!("{error}");
+            } else {
+                eprintln!("error: {error}");
+            }
             exit.into()
         }
+    }
+}
+
+/// Tells people, or whoever collects JSON lines, what they should know.
+fn note(json: bool, text: &str) {
+    if json {
+        tracing::warn!("{text}");
+    } else {
+        eprintln!("{text}");
     }
 }
 
@@ -72,8 +86,13 @@ fn execute(arguments: Arguments) -> Result<Exit> {
             print(&String::from_utf8_lossy(&script))
         }
         Command::Man => {
+            let mut command = Arguments::command();
+            command.build();
+            // A page for the command, then one for each of its subcommands.
             let mut page = Vec::new();
-            let rendered = clap_mangen::Man::new(Arguments::command()).render(&mut page);
+            let rendered = std::iter::once(&command)
+                .chain(command.get_subcommands())
+                .try_for_each(|command| clap_mangen::Man::new(command.clone()).render(&mut page));
             rendered.map_err(|error| {
                 Error::Usage(format!("the man page cannot be rendered: {error}"))
             })?;
@@ -115,7 +134,7 @@ async fn run_command(arguments: &RunArguments, json: bool) -> Result<Exit> {
         .map_err(|error| Error::Usage(format!("signal handlers cannot be installed: {error}")))?;
     let job = Arc::new(open(&arguments.job).await?);
     let options = run_options(arguments, job.spec.output.skip_existing)?;
-    announce_output(&job, arguments.dry_run);
+    announce_output(&job, arguments.dry_run, json);
     if arguments.dry_run {
         let preview = run::preview(&job, &options).await?;
         return print(&dry_run_text(&job, &preview));
@@ -131,7 +150,7 @@ async fn run_command(arguments: &RunArguments, json: bool) -> Result<Exit> {
         && report.shards_done + report.shards_kept + report.shards_failed + report.shards_left_out
             < report.shards
     {
-        eprintln!("stopped by a signal; run again to go on from here");
+        note(json, "stopped by a signal; run again to go on from here");
         return Ok(Exit::Terminated);
     }
     Ok(if stop.is_requested() {
@@ -171,12 +190,13 @@ fn run_options(arguments: &RunArguments, skip_existing: bool) -> Result<RunOptio
     })
 }
 
-fn announce_output(job: &Job, dry_run: bool) {
+fn announce_output(job: &Job, dry_run: bool, json: bool) {
     if job.output_prefix.origin == OutputOrigin::Timestamped && !dry_run {
-        eprintln!(
+        let text = format!(
             "note: no output prefix was named, so this run writes to a new one:\n\n    {}\n\nName one with --output-prefix or spec.output.prefix to resume it.\n",
             job.output_prefix.uri
         );
+        note(json, &text);
     }
 }
 
