@@ -2,6 +2,8 @@
 
 #[path = "cli/alignment.rs"]
 mod alignment;
+#[path = "cli/exits.rs"]
+mod exits;
 #[path = "cli/fixture.rs"]
 mod fixture;
 #[path = "cli/manifests.rs"]
@@ -12,6 +14,8 @@ mod outputs;
 mod poison;
 #[path = "cli/proving.rs"]
 mod proving;
+#[path = "cli/resuming.rs"]
+mod resuming;
 #[path = "cli/same_bytes.rs"]
 mod same_bytes;
 #[path = "cli/texts.rs"]

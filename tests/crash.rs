@@ -2,6 +2,8 @@
 
 #[path = "crash/faults.rs"]
 mod faults;
+#[path = "crash/kills.rs"]
+mod kills;
 #[path = "crash/locks.rs"]
 mod locks;
 #[path = "crash/place.rs"]
@@ -10,6 +12,8 @@ mod place;
 mod reader;
 #[path = "crash/requests.rs"]
 mod requests;
+#[path = "crash/stops.rs"]
+mod stops;
 #[path = "crash/takeover.rs"]
 mod takeover;
 #[path = "cli/worker.rs"]

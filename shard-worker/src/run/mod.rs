@@ -73,6 +73,12 @@ pub async fn run(
     request.ttl = ttl_from_environment().map_err(Error::Usage)?;
     let claim = WriterLock::claim(request).await.map_err(lock_error)?;
     let planned = match plan(&job, &run, &options, &stop).await {
+        // Most likely a slip of the pen; success would hide it.
+        Ok(planned) if planned.shards == 0 && !planned.interrupted => {
+            claim.give_up().await;
+            let reason = format!("{} holds no shard: nothing to do", job.main.uri());
+            return Err(Error::Usage(reason));
+        }
         Ok(planned) => planned,
         Err(error) => {
             claim.give_up().await;
@@ -117,14 +123,15 @@ async fn work(
 ) -> Result<()> {
     report.planned(planned);
     progress.planned(planned);
+    // What was not looked at is neither done nor to do: the output stays as it was.
+    if planned.interrupted {
+        return Ok(());
+    }
     let mut parts = planned.kept_parts.clone();
     let mut made = Totals::default();
     let mut outcome = Ok(());
     if planned.todo > 0 {
-        let swept = job.output.sweep().await?;
-        if swept > 0 {
-            tracing::info!(swept, "removed what killed writers left");
-        }
+        sweep(job).await?;
         Sentinel::remove(&*job.output).await.map_err(state_error)?;
         let scheduler = Scheduler::new(
             job.clone(),
@@ -183,6 +190,14 @@ async fn work(
     outcome
 }
 
+async fn sweep(job: &Job) -> Result<()> {
+    let swept = job.output.sweep().await?;
+    if swept > 0 {
+        tracing::info!(swept, "removed what killed writers left");
+    }
+    Ok(())
+}
+
 /// Writes the manifest, and the sentinel if nothing is missing.
 async fn seal(
     job: &Job,
@@ -238,9 +253,17 @@ async fn seal(
             .map_err(state_error)?
         }
     };
+    // Otherwise both were done before the first shard was made.
+    let is_first_change = planned.todo == 0;
+    if !complete && is_first_change {
+        Sentinel::remove(&*job.output).await.map_err(state_error)?;
+    }
     if complete {
         let existing = Sentinel::read(&*job.output).await.ok().flatten();
         if existing.is_none_or(|sentinel| sentinel.manifest_sha256 != sealed.sha256) {
+            if is_first_change {
+                sweep(job).await?;
+            }
             lock.check()
                 .await
                 .map_err(|error| Error::Lock(error.to_string()))?;

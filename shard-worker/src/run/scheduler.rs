@@ -382,6 +382,10 @@ impl Scheduler {
         number: usize,
         found: Arc<Vec<Found>>,
     ) -> std::result::Result<ShardDone, ShardError> {
+        // What is begun is published; what only waits for its turn is left to the next run.
+        if self.stop.is_requested() {
+            return Err(ShardError::Stopped);
+        }
         let digest = self.job.digest.clone();
         let uri = shard.files.main.uri.clone();
         let footer_sha256 = shard.files.main.footer_sha256.clone();
