@@ -5,8 +5,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-release=${CARGO_TARGET_DIR:-target}/release
-worker=$release/shard-worker
+built=${CARGO_TARGET_DIR:-target}/demo
+worker=$built/shard-worker
 manifest=examples/quickstart.yaml
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*" | if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi; }
@@ -15,7 +15,7 @@ say() { printf '\n\033[1m== %s\033[0m\n' "$*" | if [ -t 1 ]; then cat; else sed 
 expect() { # CODE COMMAND...
   local expected=$1 code=0 start
   shift
-  printf '$ %s\n' "${*/#"$release/"/}"
+  printf '$ %s\n' "${*/#"$built/"/}"
   start=$(date +%s%N)
   "$@" || code=$?
   printf -- '-- exit code %d after %d ms\n' "$code" $((($(date +%s%N) - start) / 1000000))
@@ -25,12 +25,12 @@ expect() { # CODE COMMAND...
   fi
 }
 
-say "Build (release; some minutes the first time)"
-cargo build --release --locked -p shard-worker --bin shard-worker --example demo-dataset --example show-rows
+say "Build (optimised; some minutes the first time)"
+cargo build --profile demo --locked -p shard-worker --bin shard-worker --example demo-dataset --example show-rows
 
 say "A dataset: main shards, an index per source, another team's scores, new captions"
-"$release/examples/demo-dataset" demo-data
-"$release/examples/demo-dataset" demo-data damage
+"$built/examples/demo-dataset" demo-data
+"$built/examples/demo-dataset" demo-data damage
 rm -rf demo-data/sidecar
 printf '%s\n' "$(find demo-data/main -name '*.parquet' | wc -l) main shards, $(du -sh demo-data | cut -f1) in all"
 
@@ -38,7 +38,7 @@ say "Run. Two main shards are damaged: they fail, are listed, and stop nothing e
 expect 1 "$worker" run "$manifest"
 
 say "Somebody uploads the two shards again. The next run does these two alone"
-"$release/examples/demo-dataset" demo-data repair
+"$built/examples/demo-dataset" demo-data repair
 expect 0 "$worker" run "$manifest"
 
 say "Verify every shard against main: set, row counts, order by key, schema, content"
@@ -52,6 +52,6 @@ expect 0 "$worker" run "$manifest"
 
 say "Read main and sidecar side by side, as a trainer would (examples/show_rows.rs)"
 shard=0_512/6667/shard-000000.parquet
-"$release/examples/show-rows" "demo-data/main/$shard" "demo-data/sidecar/$shard" s3_path 5
+"$built/examples/show-rows" "demo-data/main/$shard" "demo-data/sidecar/$shard" s3_path 5
 
 say "Done. The sidecar is in demo-data/sidecar; the manifest that made it is $manifest"

@@ -46,7 +46,7 @@ pub struct AuditReport {
     pub shards: u64,
     /// Rows.
     pub rows: u64,
-    /// Rows for which any of the sidecar's own columns has a value.
+    /// Rows for which a joined column has a value; without a join, any of the sidecar's own.
     pub matched: u64,
     /// Rows without a key.
     pub null_keys: u64,
@@ -182,6 +182,12 @@ fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
         ..Part::default()
     };
     let mut matched = vec![false; rows];
+    let deciding: Vec<&str> = job
+        .match_lookups()
+        .iter()
+        .flat_map(|&lookup| job.lookups[lookup].columns())
+        .map(|field| field.name().as_str())
+        .collect();
     for field in &job.declared {
         let Some(root) = file.root(field.name()) else {
             continue;
@@ -193,8 +199,9 @@ fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
             counts.populated += populated;
             counts.null += array.len() as u64 - populated;
             counts.error += errors;
+            let decides = deciding.is_empty() || deciding.contains(&field.name().as_str());
             for row in 0..array.len() {
-                if !matched[start + row] {
+                if decides && !matched[start + row] {
                     matched[start + row] = !is_missing(&array, row);
                 }
             }

@@ -231,6 +231,18 @@ impl Job {
         Ok(())
     }
 
+    /// The lookups whose hits count as matches: the joins, or all if there is no join.
+    pub fn match_lookups(&self) -> Vec<usize> {
+        let joins: Vec<usize> = (0..self.lookups.len())
+            .filter(|&lookup| self.lookups[lookup].decides_match())
+            .collect();
+        if joins.is_empty() {
+            (0..self.lookups.len()).collect()
+        } else {
+            joins
+        }
+    }
+
     /// Whether a run has a pass over a side input, which a chunk of many shards shares.
     pub fn has_lookups(&self) -> bool {
         !self.lookups.is_empty()

@@ -25,6 +25,6 @@ mod uri;
 pub use error::{Cause, Error, Result};
 pub use open::{AccessKey, ChecksumMode, StorageConfig, Stores};
 pub use store::{
-    ETag, ListPage, ObjectMeta, Payload, PutCondition, Published, RequestCounts, Store,
+    ETag, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Store,
 };
 pub use uri::Location;

@@ -66,6 +66,10 @@ impl Lookup for JoinLookup {
         Some(self.kind)
     }
 
+    fn decides_match(&self) -> bool {
+        true
+    }
+
     fn columns(&self) -> &[FieldRef] {
         &self.fields
     }

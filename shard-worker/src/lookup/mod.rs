@@ -105,6 +105,9 @@ pub trait Lookup: Debug + Send + Sync {
     fn target_key(&self) -> &str;
     /// What kind of keys it has; `None` takes any.
     fn key_kind(&self) -> Option<KeyKind>;
+    /// Whether a hit makes a row a matched one: an index should know every row of its sources,
+    /// while new texts are for some of them.
+    fn decides_match(&self) -> bool;
     /// Columns it brings.
     fn columns(&self) -> &[FieldRef];
     /// Estimated bytes of values a matched row.

@@ -227,6 +227,10 @@ impl Lookup for TextLookup {
         self.files.kind
     }
 
+    fn decides_match(&self) -> bool {
+        false
+    }
+
     fn columns(&self) -> &[FieldRef] {
         &self.fields
     }

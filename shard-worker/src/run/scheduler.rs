@@ -389,9 +389,10 @@ impl Scheduler {
         let digest = self.job.digest.clone();
         let uri = shard.files.main.uri.clone();
         let footer_sha256 = shard.files.main.footer_sha256.clone();
+        let lookups = self.job.match_lookups();
         let built = on_cpu(&self.cpu, &self.shard_clock, &uri, move || {
             let seen = found_for(&found, number);
-            let (matched, sources) = matches(&shard, &found, number);
+            let (matched, sources) = matches(&shard, &found, number, &lookups);
             let Sidecar {
                 bytes,
                 rows,

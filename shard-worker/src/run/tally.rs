@@ -40,42 +40,51 @@ pub struct ShardDone {
     pub output: OutputShard,
 }
 
-/// Rows of a shard that matched, and how they spread over sources. A row of a merge matches
-/// if its sibling is there.
+/// Rows of a shard that matched, and how they spread over sources. `lookups` are those whose
+/// hits count; without any, a row matches if its shard has a sibling.
 pub fn matches(
     shard: &LoadedShard,
     found: &[Found],
     number: usize,
+    lookups: &[usize],
 ) -> (u64, Vec<(Option<Group>, u64, u64)>) {
     let rows = shard.files.main.num_rows();
-    let hit = |row: usize| found.iter().any(|found| found.rows[number][row] != NONE);
-    if found.is_empty() {
+    if lookups.is_empty() {
         let matched = shard.files.siblings.iter().any(Option::is_some);
         return (if matched { rows as u64 } else { 0 }, Vec::new());
     }
-    let mut sources: BTreeMap<Option<Group>, (u64, u64)> = BTreeMap::new();
-    let mut matched = 0;
-    let groups = found
+    let hits: Vec<&[u32]> = lookups
         .iter()
-        .find_map(|found| found.groups.as_ref())
-        .map(|groups| &groups[number]);
-    for row in 0..rows {
-        let is_hit = hit(row);
-        matched += u64::from(is_hit);
-        if let Some(groups) = groups {
-            let group = (groups[row] != NO_GROUP).then_some(groups[row]);
-            let counts = sources.entry(group).or_default();
-            counts.0 += 1;
-            counts.1 += u64::from(is_hit);
-        }
+        .map(|&lookup| &found[lookup].rows[number][..])
+        .collect();
+    let hit = |row: usize| hits.iter().any(|rows| rows[row] != NONE);
+    let groups = found.iter().find_map(|found| found.groups.as_ref());
+    let Some(groups) = groups.map(|groups| &groups[number]) else {
+        return ((0..rows).filter(|&row| hit(row)).count() as u64, Vec::new());
+    };
+    // The last place is for rows of no source.
+    let sources = groups.iter().filter(|&&group| group != NO_GROUP).max();
+    let mut counts = vec![(0_u64, 0_u64); sources.map_or(0, |&group| usize::from(group) + 1) + 1];
+    let nowhere = counts.len() - 1;
+    for (row, &group) in groups.iter().enumerate() {
+        let place = if group == NO_GROUP {
+            nowhere
+        } else {
+            usize::from(group)
+        };
+        counts[place].0 += 1;
+        counts[place].1 += u64::from(hit(row));
     }
-    (
-        matched,
-        sources
-            .into_iter()
-            .map(|(group, (rows, matched))| (group, rows, matched))
-            .collect(),
-    )
+    let matched = counts.iter().map(|(_, matched)| matched).sum();
+    let named = counts
+        .into_iter()
+        .enumerate()
+        .filter(|(_, (rows, _))| *rows > 0);
+    let named = named.map(|(place, (rows, matched))| {
+        let group = (place != nowhere).then_some(place as Group);
+        (group, rows, matched)
+    });
+    (matched, named.collect())
 }
 
 /// An outcome that ends the run.
