@@ -5,6 +5,8 @@
 
 #[path = "interop/baseline.rs"]
 mod baseline;
+#[path = "interop/bucket.rs"]
+mod bucket;
 #[path = "interop/corpus.rs"]
 mod corpus;
 #[path = "interop/half_written.rs"]

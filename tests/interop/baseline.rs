@@ -1,12 +1,12 @@
 //! The three ops against the programs of the Python baseline, on its data: equal tables, from
 //! local files and from S3.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use harness::s3_server::S3Server;
 use serde_json::{Value, json};
-use storage::{AccessKey, Payload, PutCondition, StorageConfig, Stores};
 
+use crate::bucket::upload;
 use crate::surroundings::{Python, shared_folder};
 use crate::worker::{Job, prefix};
 
@@ -220,50 +220,19 @@ fn outputs_equal_the_baselines_on_local_files_and_on_s3() {
         return;
     };
     let bucket = server.create_bucket("bucket");
-    upload(&server, baseline.folder.path());
-    let remote = Place {
-        uri: "s3://bucket/job/".to_owned(),
-        folder: bucket.join("job"),
-        environment: server.environment(),
-    };
-    compare(&baseline, &remote);
-}
-
-/// Copies the inputs of the jobs.
-fn upload(server: &S3Server, root: &Path) {
-    let config = StorageConfig {
-        endpoint: Some(server.endpoint()),
-        region: Some("us-east-1".to_owned()),
-        access_key: Some(AccessKey {
-            id: server.access_key().to_owned(),
-            secret: server.secret_key().to_owned(),
-        }),
-        ..StorageConfig::default()
-    };
-    let mut folders = [
+    let inputs = [
         "data/main",
         "data/score_dqm",
         "data/score_aes",
         "data/recaption",
         "index",
         "texts",
-    ]
-    .map(|name| root.join(name))
-    .to_vec();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async {
-        let store = Stores::new(&config).open("s3://bucket/job/").unwrap();
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                    continue;
-                }
-                let key = path.strip_prefix(root).unwrap().to_str().unwrap();
-                let payload = Payload::new(std::fs::read(&path).unwrap());
-                store.put(key, payload, PutCondition::Create).await.unwrap();
-            }
-        }
-    });
+    ];
+    upload(&server, "s3://bucket/job/", baseline.folder.path(), &inputs);
+    let remote = Place {
+        uri: "s3://bucket/job/".to_owned(),
+        folder: bucket.join("job"),
+        environment: server.environment(),
+    };
+    compare(&baseline, &remote);
 }
