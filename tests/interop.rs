@@ -19,6 +19,8 @@ mod nulls;
 mod shapes;
 #[path = "interop/surroundings.rs"]
 mod surroundings;
+#[path = "interop/times.rs"]
+mod times;
 #[path = "interop/worker.rs"]
 mod worker;
 #[path = "interop/writers.rs"]

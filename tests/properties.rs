@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, DictionaryArray, Float64Array, Int64Array, LargeStringArray, RecordBatch, StringArray, StructArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryViewArray, DictionaryArray, Float64Array, Int64Array,
+    LargeStringArray, RecordBatch, StringArray, StructArray,
+};
 use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, Int64Type, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -61,19 +64,53 @@ fn key() -> impl Strategy<Value = String> {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let form = prop_oneof![Just(KeyForm::Text), Just(KeyForm::LargeText), Just(KeyForm::BlobView), Just(KeyForm::Dictionary)];
-    let shard = (prop::collection::vec(prop::option::weighted(0.9, key()), 0..40), 1..17_usize, form, any::<bool>())
-        .prop_map(|(keys, group_rows, form, version_2)| Shard { keys, group_rows, form, version_2 });
-    let row = (prop::option::weighted(0.95, key()), prop::option::weighted(0.8, -1e6..1e6_f64), prop::option::weighted(0.8, any::<i64>()), prop::bool::weighted(0.1))
-        .prop_map(|(key, score, size, null_struct)| IndexRow { key, score, size, null_struct });
+    let form = prop_oneof![
+        Just(KeyForm::Text),
+        Just(KeyForm::LargeText),
+        Just(KeyForm::BlobView),
+        Just(KeyForm::Dictionary)
+    ];
+    let shard = (
+        prop::collection::vec(prop::option::weighted(0.9, key()), 0..40),
+        1..17_usize,
+        form,
+        any::<bool>(),
+    )
+        .prop_map(|(keys, group_rows, form, version_2)| Shard {
+            keys,
+            group_rows,
+            form,
+            version_2,
+        });
+    let row = (
+        prop::option::weighted(0.95, key()),
+        prop::option::weighted(0.8, -1e6..1e6_f64),
+        prop::option::weighted(0.8, any::<i64>()),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(key, score, size, null_struct)| IndexRow {
+            key,
+            score,
+            size,
+            null_struct,
+        });
     let index = prop::collection::vec(prop::collection::vec(row, 0..40), 1..4);
-    (prop::collection::vec(shard, 1..5), index, 1..20_usize, any::<bool>(), any::<bool>()).prop_map(|(shards, index, index_group_rows, by_source, update_if_null)| Case {
-        shards,
+    (
+        prop::collection::vec(shard, 1..5),
         index,
-        index_group_rows,
-        by_source,
-        update_if_null,
-    })
+        1..20_usize,
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(shards, index, index_group_rows, by_source, update_if_null)| Case {
+                shards,
+                index,
+                index_group_rows,
+                by_source,
+                update_if_null,
+            },
+        )
 }
 
 fn key_array(keys: &[Option<String>], form: KeyForm) -> ArrayRef {
@@ -81,16 +118,34 @@ fn key_array(keys: &[Option<String>], form: KeyForm) -> ArrayRef {
     match form {
         KeyForm::Text => Arc::new(texts.collect::<StringArray>()),
         KeyForm::LargeText => Arc::new(texts.collect::<LargeStringArray>()),
-        KeyForm::BlobView => Arc::new(texts.map(|text| text.map(str::as_bytes)).collect::<BinaryViewArray>()),
+        KeyForm::BlobView => Arc::new(
+            texts
+                .map(|text| text.map(str::as_bytes))
+                .collect::<BinaryViewArray>(),
+        ),
         KeyForm::Dictionary => Arc::new(texts.collect::<DictionaryArray<Int32Type>>()),
     }
 }
 
 fn write(path: &Path, batch: &RecordBatch, group_rows: usize, version_2: bool) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let version = if version_2 { WriterVersion::PARQUET_2_0 } else { WriterVersion::PARQUET_1_0 };
-    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(group_rows)).set_writer_version(version).set_data_page_row_count_limit(5).set_write_batch_size(3).build();
-    let mut writer = ArrowWriter::try_new(std::fs::File::create(path).unwrap(), batch.schema(), Some(properties)).unwrap();
+    let version = if version_2 {
+        WriterVersion::PARQUET_2_0
+    } else {
+        WriterVersion::PARQUET_1_0
+    };
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(group_rows))
+        .set_writer_version(version)
+        .set_data_page_row_count_limit(5)
+        .set_write_batch_size(3)
+        .build();
+    let mut writer = ArrowWriter::try_new(
+        std::fs::File::create(path).unwrap(),
+        batch.schema(),
+        Some(properties),
+    )
+    .unwrap();
     writer.write(batch).unwrap();
     writer.close().unwrap();
 }
@@ -99,28 +154,67 @@ fn write_case(root: &Path, case: &Case) {
     for (number, shard) in case.shards.iter().enumerate() {
         let keys = key_array(&shard.keys, shard.form);
         let rows = keys.len() as i64;
-        let before: Float64Array = (0..rows).map(|row| (row % 3 == 0).then_some(row as f64 + 0.5)).collect();
-        let score = StructArray::from(vec![(Arc::new(Field::new("score", DataType::Float64, true)), Arc::new(before) as ArrayRef)]);
+        let before: Float64Array = (0..rows)
+            .map(|row| (row % 3 == 0).then_some(row as f64 + 0.5))
+            .collect();
+        let score = StructArray::from(vec![(
+            Arc::new(Field::new("score", DataType::Float64, true)),
+            Arc::new(before) as ArrayRef,
+        )]);
         let columns: Vec<(&str, ArrayRef, bool)> = vec![
-            ("row", Arc::new(Int64Array::from_iter_values(0..rows)), false),
+            (
+                "row",
+                Arc::new(Int64Array::from_iter_values(0..rows)),
+                false,
+            ),
             ("key", keys, true),
-            ("image", Arc::new(StringArray::from_iter_values((0..rows).map(|row| format!("bytes {row}")))), true),
+            (
+                "image",
+                Arc::new(StringArray::from_iter_values(
+                    (0..rows).map(|row| format!("bytes {row}")),
+                )),
+                true,
+            ),
             ("metric", Arc::new(score), true),
         ];
-        write(&root.join(format!("main/{}/{number}.parquet", number % 2)), &RecordBatch::try_from_iter_with_nullable(columns).unwrap(), shard.group_rows, shard.version_2);
+        write(
+            &root.join(format!("main/{}/{number}.parquet", number % 2)),
+            &RecordBatch::try_from_iter_with_nullable(columns).unwrap(),
+            shard.group_rows,
+            shard.version_2,
+        );
     }
     for (number, rows) in case.index.iter().enumerate() {
         let score: Float64Array = rows.iter().map(|row| row.score).collect();
         let validity = rows.iter().map(|row| !row.null_struct).collect::<Vec<_>>();
         let fields = vec![Arc::new(Field::new("score", DataType::Float64, true))];
-        let metric = StructArray::try_new(fields.into(), vec![Arc::new(score)], Some(validity.into())).unwrap();
+        let metric =
+            StructArray::try_new(fields.into(), vec![Arc::new(score)], Some(validity.into()))
+                .unwrap();
         let columns: Vec<(&str, ArrayRef, bool)> = vec![
-            ("key", Arc::new(rows.iter().map(|row| row.key.as_deref()).collect::<StringArray>()), true),
+            (
+                "key",
+                Arc::new(
+                    rows.iter()
+                        .map(|row| row.key.as_deref())
+                        .collect::<StringArray>(),
+                ),
+                true,
+            ),
             ("metric", Arc::new(metric), true),
-            ("file_size", Arc::new(rows.iter().map(|row| row.size).collect::<Int64Array>()), true),
+            (
+                "file_size",
+                Arc::new(rows.iter().map(|row| row.size).collect::<Int64Array>()),
+                true,
+            ),
         ];
         let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
-        write(&root.join(format!("index/source_{number}.parquet")), &batch, case.index_group_rows, number % 2 == 0);
+        write(
+            &root.join(format!("index/source_{number}.parquet")),
+            &batch,
+            case.index_group_rows,
+            number % 2 == 0,
+        );
     }
 }
 
@@ -130,7 +224,11 @@ fn manifest(root: &Path, case: &Case, output: &str) -> String {
     } else {
         ""
     };
-    let mode = if case.update_if_null { "UpdateIfNull" } else { "OverwriteAll" };
+    let mode = if case.update_if_null {
+        "UpdateIfNull"
+    } else {
+        "OverwriteAll"
+    };
     let root = root.display();
     format!(
         "apiVersion: sidecarjob.dev/v1alpha1\nkind: SidecarJob\nmetadata: {{name: property}}\nspec:\n  dataset:\n    mainPrefix: {root}/main/\n    keyColumn: key\n    imageColumn: image{sources}\n  schemas: {{metric_v1: [{{name: score, type: float64}}]}}\n  columns:\n    - {{name: metric, type: metric_v1}}\n    - {{name: file_size, type: int64}}\n  pipeline:\n    - extractScaffold: {{}}\n    - joinFromParquet: {{source: {root}/index/, columns: [metric, file_size], mode: {mode}}}\n  output: {{prefix: {root}/{output}/}}\n"
@@ -146,32 +244,64 @@ fn naive<'a>(case: &'a Case, key: Option<&str>) -> Option<&'a IndexRow> {
         (true, Some(source)) => case.index.get(source).into_iter().collect(),
         (true, None) => return None,
     };
-    files.into_iter().flatten().filter(|row| row.key.as_deref() == Some(key)).next_back()
+    files
+        .into_iter()
+        .flatten()
+        .filter(|row| row.key.as_deref() == Some(key))
+        .next_back()
 }
 
 async fn run_job(root: &Path, case: &Case, output: &str, memory: u64, threads: usize) {
     let file = root.join(format!("{output}.yaml"));
     std::fs::write(&file, manifest(root, case, output)).unwrap();
-    let job = Job::open(crds::manifest::load(&file).unwrap(), None).await.unwrap();
-    let options = RunOptions { skip_existing: true, selection: Selection::default(), memory, threads };
-    let report = run(Arc::new(job), options, Arc::new(Progress::default()), Stop::default()).await.unwrap();
-    assert_eq!(report.shards_done, case.shards.len() as u64, "{:?}", report.failures);
+    let job = Job::open(crds::manifest::load(&file).unwrap(), None)
+        .await
+        .unwrap();
+    let options = RunOptions {
+        skip_existing: true,
+        selection: Selection::default(),
+        memory,
+        threads,
+    };
+    let report = run(
+        Arc::new(job),
+        options,
+        Arc::new(Progress::default()),
+        Stop::default(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        report.shards_done,
+        case.shards.len() as u64,
+        "{:?}",
+        report.failures
+    );
 }
 
 fn check_against_naive_join(root: &Path, case: &Case) {
     let mut schemas: HashMap<bool, String> = HashMap::new();
     for (number, shard) in case.shards.iter().enumerate() {
         let path = root.join(format!("first/{}/{number}.parquet", number % 2));
-        let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(path).unwrap()).unwrap();
+        let builder =
+            ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(path).unwrap()).unwrap();
         // Main's own key form differs by shard; the columns that the job adds never do.
-        let added = builder.parquet_schema().root_schema().get_fields()[2..].iter().map(|field| format!("{field:?}")).collect::<String>();
+        let added = builder.parquet_schema().root_schema().get_fields()[2..]
+            .iter()
+            .map(|field| format!("{field:?}"))
+            .collect::<String>();
         assert_eq!(schemas.entry(true).or_insert_with(|| added.clone()), &added);
         let batches: Vec<RecordBatch> = builder.build().unwrap().map(Result::unwrap).collect();
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         assert_eq!(rows, shard.keys.len());
         let mut row = 0;
         for batch in batches {
-            let names: Vec<String> = batch.schema().fields().iter().map(|field| field.name().clone()).collect();
+            let names: Vec<String> = batch
+                .schema()
+                .fields()
+                .iter()
+                .map(|field| field.name().clone())
+                .collect();
             assert_eq!(names, ["row", "key", "metric", "file_size"]);
             let position = batch.column(0).as_primitive::<Int64Type>();
             let metric = batch.column(2).as_struct();
@@ -180,11 +310,22 @@ fn check_against_naive_join(root: &Path, case: &Case) {
             for at in 0..batch.num_rows() {
                 assert_eq!(position.value(at), row as i64);
                 let found = naive(case, shard.keys[row].as_deref());
-                let before = (row.is_multiple_of(3) && case.update_if_null).then_some(row as f64 + 0.5);
-                let joined = found.filter(|found| !found.null_struct).and_then(|found| found.score);
+                let before =
+                    (row.is_multiple_of(3) && case.update_if_null).then_some(row as f64 + 0.5);
+                let joined = found
+                    .filter(|found| !found.null_struct)
+                    .and_then(|found| found.score);
                 assert!(metric.is_valid(at), "structs are always present");
-                assert_eq!(score.is_valid(at).then(|| score.value(at)), before.or(joined), "row {row} of shard {number}");
-                assert_eq!(size.is_valid(at).then(|| size.value(at)), found.and_then(|found| found.size), "row {row} of shard {number}");
+                assert_eq!(
+                    score.is_valid(at).then(|| score.value(at)),
+                    before.or(joined),
+                    "row {row} of shard {number}"
+                );
+                assert_eq!(
+                    size.is_valid(at).then(|| size.value(at)),
+                    found.and_then(|found| found.size),
+                    "row {row} of shard {number}"
+                );
                 row += 1;
             }
         }
@@ -194,10 +335,15 @@ fn check_against_naive_join(root: &Path, case: &Case) {
 fn files_below(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     for number in 0..2 {
-        let Ok(entries) = std::fs::read_dir(folder.join(number.to_string())) else { continue };
+        let Ok(entries) = std::fs::read_dir(folder.join(number.to_string())) else {
+            continue;
+        };
         for entry in entries {
             let path = entry.unwrap().path();
-            files.push((path.strip_prefix(folder).unwrap().display().to_string(), std::fs::read(&path).unwrap()));
+            files.push((
+                path.strip_prefix(folder).unwrap().display().to_string(),
+                std::fs::read(&path).unwrap(),
+            ));
         }
     }
     files.sort();

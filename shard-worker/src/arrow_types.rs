@@ -190,8 +190,24 @@ pub fn adapt(array: &ArrayRef, to: &Arrow) -> Result<ArrayRef, String> {
         }
         (Arrow::Null, _) => Ok(empty_array(to, array.len())),
         (from, to) if from == to => Ok(array.clone()),
+        (&Arrow::Timestamp(from, _), &Arrow::Timestamp(unit, _)) => {
+            // A time without a zone is taken as UTC, in which the others are stored.
+            let bare = retype(array, Arrow::Timestamp(from, None))?;
+            let times = cast(&bare, &Arrow::Timestamp(unit, None))?;
+            if *cast(&times, bare.data_type())? != *bare {
+                return Err(format!("has times that are finer than {}", spell(to)));
+            }
+            retype(&times, to.clone())
+        }
         _ => cast(array, to),
     }
+}
+
+/// The same buffers under another type.
+fn retype(array: &ArrayRef, to: Arrow) -> Result<ArrayRef, String> {
+    let data = array.to_data().into_builder().data_type(to).build();
+    data.map(arrow::array::make_array)
+        .map_err(|error| error.to_string())
 }
 
 fn cast(array: &ArrayRef, to: &Arrow) -> Result<ArrayRef, String> {

@@ -10,6 +10,7 @@ use crate::encode::parquet_type;
 use crate::error::ShardError;
 use crate::parquet_file::ParquetFile;
 
+static NULL_WARNING: std::sync::Once = std::sync::Once::new();
 static CASE_WARNING: std::sync::Once = std::sync::Once::new();
 
 /// Where the values of a column come from.
@@ -182,6 +183,14 @@ impl ColumnPlan {
             };
             self.check(&column.value, declared, files)?;
         }
+        for column in &self.columns {
+            if let (Value::File { file, root }, None) = (&column.value, &column.declared)
+                && let Some(file) = files.get(*file)
+                && natural_type(file, *root)? == Arrow::Null
+            {
+                NULL_WARNING.call_once(|| tracing::warn!(shard = %files.main.meta.key, "column {:?} has no type, only nulls; other shards may give it one, and engines cannot read both: declare it in spec.columns, or drop it with extractScaffold", column.name));
+            }
+        }
         let mut folded: Vec<(String, &str)> = self
             .columns
             .iter()
@@ -206,6 +215,15 @@ impl ColumnPlan {
                 let Some(file) = files.get(*file) else {
                     return Ok(());
                 };
+                if file.has_int96(*root) {
+                    return Err(ShardError::schema(
+                        &file.uri,
+                        format!(
+                            "column {:?} is INT96; it can pass unchanged if spec.columns does not declare it, or be dropped with extractScaffold",
+                            declared.name()
+                        ),
+                    ));
+                }
                 let natural = natural_type(file, *root)?;
                 check_adaptable(&natural, declared.data_type())
                     .map_err(|reason| ShardError::schema(&file.uri, format!("column {:?} {reason}; declare the type it has, or drop it with extractScaffold", declared.name())))

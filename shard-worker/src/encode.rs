@@ -191,14 +191,7 @@ fn column(
             }
         }
         let natural = natural_type(file, root)?;
-        if file.leaves_of(root).iter().any(|&leaf| {
-            file.metadata
-                .file_metadata()
-                .schema_descr()
-                .column(leaf)
-                .physical_type()
-                == PhysicalType::INT96
-        }) {
+        if file.has_int96(root) {
             return Err(ShardError::schema(
                 &file.uri,
                 format!(

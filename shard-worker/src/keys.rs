@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use parquet::basic::{LogicalType, Type as PhysicalType};
+use parquet::basic::{ConvertedType, LogicalType, Type as PhysicalType};
 use parquet::data_type::{
     ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type,
     Int64Type,
 };
 use parquet::file::reader::ChunkReader;
+use parquet::schema::types::ColumnDescriptor;
 
 use crate::error::ShardError;
 use crate::leaf::LeafReader;
@@ -18,7 +19,8 @@ use crate::parquet_file::ParquetFile;
 pub enum KeyKind {
     /// Strings and binary, as stored.
     Bytes,
-    /// Signed or unsigned integers, as eight little-endian bytes.
+    /// Signed or unsigned integers, as eight little-endian bytes; unsigned ones beyond the
+    /// signed range have a ninth.
     Integer,
 }
 
@@ -127,7 +129,10 @@ pub fn show(key: Option<&[u8]>, kind: KeyKind) -> String {
         (Some(key), KeyKind::Bytes) => format!("{:?}", String::from_utf8_lossy(key)),
         (Some(key), KeyKind::Integer) => match <[u8; 8]>::try_from(key) {
             Ok(bytes) => i64::from_le_bytes(bytes).to_string(),
-            Err(_) => format!("{key:?}"),
+            Err(_) => match key.first_chunk() {
+                Some(bytes) => u64::from_le_bytes(*bytes).to_string(),
+                None => format!("{key:?}"),
+            },
         },
     }
 }
@@ -158,26 +163,44 @@ pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), Shard
             format!("key column {name:?} is a list; expected strings, binary or integers"),
         ));
     }
-    let logical = descriptor.logical_type_ref();
+    // Older writers annotate by converted type alone.
+    let (logical, converted) = (descriptor.logical_type_ref(), descriptor.converted_type());
+    let plain_integer = match logical {
+        Some(LogicalType::Integer(_)) => true,
+        Some(_) => false,
+        None => matches!(
+            converted,
+            ConvertedType::NONE
+                | ConvertedType::INT_8
+                | ConvertedType::INT_16
+                | ConvertedType::INT_32
+                | ConvertedType::INT_64
+                | ConvertedType::UINT_8
+                | ConvertedType::UINT_16
+                | ConvertedType::UINT_32
+                | ConvertedType::UINT_64
+        ),
+    };
+    let number_as_bytes =
+        matches!(
+            logical,
+            Some(LogicalType::Decimal(_) | LogicalType::Float16)
+        ) || matches!(converted, ConvertedType::DECIMAL | ConvertedType::INTERVAL);
     let kind = match descriptor.physical_type() {
-        PhysicalType::BYTE_ARRAY | PhysicalType::FIXED_LEN_BYTE_ARRAY
-            if !matches!(
-                logical,
-                Some(LogicalType::Decimal(_) | LogicalType::Float16)
-            ) =>
-        {
+        PhysicalType::BYTE_ARRAY | PhysicalType::FIXED_LEN_BYTE_ARRAY if !number_as_bytes => {
             KeyKind::Bytes
         }
-        PhysicalType::INT32 | PhysicalType::INT64
-            if matches!(logical, None | Some(LogicalType::Integer(_))) =>
-        {
-            KeyKind::Integer
-        }
+        PhysicalType::INT32 | PhysicalType::INT64 if plain_integer => KeyKind::Integer,
         other => {
+            let annotated = match logical {
+                Some(logical) => format!("{other} ({logical:?})"),
+                None if converted != ConvertedType::NONE => format!("{other} ({converted})"),
+                None => other.to_string(),
+            };
             return Err(ShardError::schema(
                 &file.uri,
                 format!(
-                    "key column {name:?} is stored as {other}; expected strings, binary or integers"
+                    "key column {name:?} is stored as {annotated}; expected strings, binary or integers"
                 ),
             ));
         }
@@ -257,24 +280,49 @@ pub fn visit<R: ChunkReader + 'static>(
             })
         }
         PhysicalType::INT32 => {
-            let unsigned = matches!(descriptor.logical_type_ref(), Some(LogicalType::Integer(integer)) if !integer.is_signed);
+            let unsigned = is_unsigned(descriptor.as_ref());
             each::<Int32Type, R>(source, file, group, leaf, |row, value| {
-                let wide = value.map(|&value| {
+                let wide = |&value: &i32| {
                     if unsigned {
                         i64::from(value as u32)
                     } else {
                         i64::from(value)
                     }
-                    .to_le_bytes()
-                });
-                visit(row, wide.as_ref().map(<[u8; 8]>::as_slice))
+                };
+                let bytes = value.map(wide).map(i64::to_le_bytes);
+                visit(row, bytes.as_ref().map(<[u8; 8]>::as_slice))
             })
         }
-        PhysicalType::INT64 => each::<Int64Type, R>(source, file, group, leaf, |row, value| {
-            let bytes = value.map(|value| value.to_le_bytes());
-            visit(row, bytes.as_ref().map(<[u8; 8]>::as_slice))
-        }),
+        PhysicalType::INT64 => {
+            let unsigned = is_unsigned(descriptor.as_ref());
+            each::<Int64Type, R>(source, file, group, leaf, |row, value| {
+                // A ninth byte keeps the upper half of unsigned numbers apart from negative ones.
+                let mut bytes = [1; 9];
+                let length = if unsigned && value.is_some_and(|&value| value < 0) {
+                    9
+                } else {
+                    8
+                };
+                if let Some(value) = value {
+                    bytes[..8].copy_from_slice(&value.to_le_bytes());
+                }
+                visit(row, value.map(|_| &bytes[..length]))
+            })
+        }
         _ => Err(VisitError::Refused("the column cannot hold keys")),
+    }
+}
+
+fn is_unsigned(descriptor: &ColumnDescriptor) -> bool {
+    match descriptor.logical_type_ref() {
+        Some(LogicalType::Integer(integer)) => !integer.is_signed,
+        _ => matches!(
+            descriptor.converted_type(),
+            ConvertedType::UINT_8
+                | ConvertedType::UINT_16
+                | ConvertedType::UINT_32
+                | ConvertedType::UINT_64
+        ),
     }
 }
 

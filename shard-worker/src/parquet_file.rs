@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Buf, Bytes};
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length};
@@ -38,6 +38,12 @@ impl Default for TailHint {
 impl TailHint {
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// A footer alone was longer than what was read.
+    fn grow(&self, footer: u64) {
+        let wanted = (footer * 17 / 16).min(LARGEST_TAIL);
+        self.0.fetch_max(wanted, Ordering::Relaxed);
     }
 
     /// Learns from a file of `size` bytes of which `wanted` (ascending) was needed.
@@ -204,6 +210,7 @@ impl ParquetFile {
                 ));
             }
             if needed > tail {
+                hint.grow(needed);
                 tail = needed;
                 continue;
             }
@@ -369,6 +376,16 @@ impl ParquetFile {
         (0..schema.num_columns())
             .filter(|&leaf| schema.get_column_root_idx(leaf) == root)
             .collect()
+    }
+
+    /// Whether a top-level column holds INT96 times: they reach further than readers, which
+    /// wrap them around, and than any declared type.
+    pub fn has_int96(&self, root: usize) -> bool {
+        let schema = self.metadata.file_metadata().schema_descr();
+        let leaves = self.leaves_of(root);
+        leaves
+            .iter()
+            .any(|&leaf| schema.column(leaf).physical_type() == PhysicalType::INT96)
     }
 
     /// Row counts of the row groups that hold rows.

@@ -132,6 +132,16 @@ async fn run_command(arguments: &RunArguments, json: bool) -> Result<Exit> {
     let stop = Stop::default();
     stop.on_signals()
         .map_err(|error| Error::Usage(format!("signal handlers cannot be installed: {error}")))?;
+    tokio::select! {
+        result = run_to_the_end(arguments, json, stop.clone()) => result,
+        () = stop.overdue() => {
+            note(json, "stopped by a signal; what was still on its way was given up, and the writer lock will expire");
+            Ok(Exit::Terminated)
+        }
+    }
+}
+
+async fn run_to_the_end(arguments: &RunArguments, json: bool, stop: Stop) -> Result<Exit> {
     let job = Arc::new(open(&arguments.job).await?);
     let options = run_options(arguments, job.spec.output.skip_existing)?;
     announce_output(&job, arguments.dry_run, json);
@@ -277,7 +287,12 @@ async fn audit_command(arguments: &AuditArguments) -> Result<Exit> {
     };
     let report = audit::audit(Arc::new(job), options).await?;
     write_report(arguments.report.as_deref(), &report)?;
-    print(&report.to_string())
+    print(&report.to_string())?;
+    Ok(if report.failures.is_empty() {
+        Exit::Done
+    } else {
+        Exit::SomeFailed
+    })
 }
 
 /// For commands that look at an output: it must have been named.

@@ -269,6 +269,12 @@ fn value_reader(
             names.join(", ")
         )));
     };
+    if file.has_int96(root) {
+        return Err(side_input(format!(
+            "column {:?} is INT96; write it as 64-bit timestamps",
+            field.name()
+        )));
+    }
     let natural = schema.field(root).data_type();
     check_adaptable(natural, field.data_type())
         .map_err(|reason| side_input(format!("column {:?} {reason}", field.name())))?;

@@ -163,6 +163,9 @@ impl Progress {
         loop {
             tick.tick().await;
             let now = self.read();
+            if now.todo == 0 {
+                continue;
+            }
             tracing::info!(
                 shards = now.done,
                 failed = now.failed,
@@ -170,7 +173,7 @@ impl Progress {
                 shards_per_second = round(now.shards_per_second()),
                 rows_per_second = round(now.rows_per_second()),
                 match_percent = round(now.match_percent()),
-                eta_seconds = round(now.eta_seconds().unwrap_or(f64::NAN)),
+                eta_seconds = now.eta_seconds().map(round),
                 "progress"
             );
         }

@@ -131,6 +131,10 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
             report.problems.extend(verdict.problems);
         }
     }
+    if report.shards == 0 {
+        let reason = format!("{} holds no shard: nothing to verify", job.main.uri());
+        return Err(Error::Usage(reason));
+    }
     report
         .problems
         .sort_by(|left, right| left.path.cmp(&right.path));

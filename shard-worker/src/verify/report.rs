@@ -59,6 +59,13 @@ impl fmt::Display for VerifyReport {
             if self.deep { ", every page read" } else { "" }
         )?;
         writeln!(formatter, "rows    {} compared by key", self.rows)?;
+        if self.without_hash > 0 {
+            writeln!(
+                formatter,
+                "hashes  {} shards have none in the manifest to compare with",
+                self.without_hash
+            )?;
+        }
         if self.problems.is_empty() {
             return writeln!(
                 formatter,
