@@ -355,7 +355,10 @@ fn encoding(schema: &SchemaDescriptor) -> WriterPropertiesPtr {
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path, Encoding::BYTE_STREAM_SPLIT),
             PhysicalType::BYTE_ARRAY => builder
-                .set_column_compression(path.clone(), Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
+                .set_column_compression(
+                    path.clone(),
+                    Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()),
+                )
                 // Long texts would be repeated in the footer.
                 .set_column_statistics_enabled(path, EnabledStatistics::None),
             _ => builder.set_column_dictionary_enabled(path, false),

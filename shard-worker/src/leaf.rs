@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use parquet::basic::Compression;
 use parquet::column::page::PageReader;
 use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
 use parquet::data_type::DataType;
 use parquet::errors::{ParquetError, Result};
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, SerializedPageReader};
 
 use crate::parquet_file::chunk_start;
@@ -25,18 +26,40 @@ pub fn page_reader<R: ChunkReader + 'static>(
 ) -> Result<SerializedPageReader<R>> {
     let chunk = group.column(leaf);
     let rows = group.num_rows().max(0) as usize;
-    if chunk
-        .dictionary_page_offset()
-        .is_some_and(|offset| offset != chunk_start(chunk))
-    {
-        let mended = chunk
-            .clone()
-            .into_builder()
-            .set_dictionary_page_offset(None)
-            .build()?;
-        return SerializedPageReader::new(source, &mended, rows, None);
+    match with_true_start(chunk)? {
+        Some(mended) => SerializedPageReader::new(source, &mended, rows, None),
+        None => SerializedPageReader::new(source, chunk, rows, None),
     }
-    SerializedPageReader::new(source, chunk, rows, None)
+}
+
+/// A reader of page headers only: without a codec, which costs more to set up than all the
+/// headers of a small chunk cost to read.
+pub fn header_reader<R: ChunkReader + 'static>(
+    source: Arc<R>,
+    group: &RowGroupMetaData,
+    leaf: usize,
+) -> Result<SerializedPageReader<R>> {
+    let chunk = group.column(leaf);
+    let mended = with_true_start(chunk)?.unwrap_or_else(|| chunk.clone());
+    let builder = mended
+        .into_builder()
+        .set_compression(Compression::UNCOMPRESSED);
+    SerializedPageReader::new(
+        source,
+        &builder.build()?,
+        group.num_rows().max(0) as usize,
+        None,
+    )
+}
+
+/// The chunk without its dictionary offset, where that is wrong.
+fn with_true_start(chunk: &ColumnChunkMetaData) -> Result<Option<ColumnChunkMetaData>> {
+    let is_wrong = |offset| offset != chunk_start(chunk);
+    if !chunk.dictionary_page_offset().is_some_and(is_wrong) {
+        return Ok(None);
+    }
+    let builder = chunk.clone().into_builder();
+    builder.set_dictionary_page_offset(None).build().map(Some)
 }
 
 /// Reads a leaf in batches; each batch hands out definition levels and values.

@@ -4,7 +4,7 @@ use parquet::column::page::PageReader;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::ColumnChunkMetaData;
 
-use crate::leaf::page_reader;
+use crate::leaf::header_reader;
 use crate::parquet_file::{ParquetFile, chunk_start, is_portable};
 
 /// Whether a top-level column of `file` can be copied into row groups of `group_rows` rows.
@@ -37,7 +37,7 @@ pub fn check(file: &ParquetFile, root: usize, group_rows: &[usize]) -> Result<()
 fn walk_pages(file: &ParquetFile, group: usize, leaf: usize) -> Result<(), String> {
     let row_group = file.metadata.row_group(group);
     let mut pages =
-        page_reader(file.bytes.clone(), row_group, leaf).map_err(|error| error.to_string())?;
+        header_reader(file.bytes.clone(), row_group, leaf).map_err(|error| error.to_string())?;
     let mut values = 0_i64;
     while let Some(page) = pages.peek_next_page().map_err(|error| error.to_string())? {
         if !page.is_dict {
