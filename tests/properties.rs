@@ -1,6 +1,9 @@
 //! Property tests of a whole run: whatever the shards, the index and the chunking, the sidecar
 //! has main's rows in main's order, with the values that a naive join gives.
 
+// Helpers of tests, outside of `#[test]` functions, may unwrap as well.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +12,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, DictionaryArray, Float64Array, Int64Array,
     LargeStringArray, RecordBatch, StringArray, StructArray,
 };
-use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, Int64Type, Schema};
+use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, Int64Type};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::properties::{WriterProperties, WriterVersion};
@@ -247,8 +250,7 @@ fn naive<'a>(case: &'a Case, key: Option<&str>) -> Option<&'a IndexRow> {
     files
         .into_iter()
         .flatten()
-        .filter(|row| row.key.as_deref() == Some(key))
-        .next_back()
+        .rfind(|row| row.key.as_deref() == Some(key))
 }
 
 async fn run_job(root: &Path, case: &Case, output: &str, memory: u64, threads: usize) {

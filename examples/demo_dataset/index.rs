@@ -28,7 +28,7 @@ pub fn write_index(root: &Path, source: usize, plan: &[Shard]) -> Result<()> {
     pictures.extend((in_shards..in_shards + padding).map(|picture| (picture, false)));
     let corrected: Vec<(u64, bool)> = pictures
         .iter()
-        .filter(|(picture, _)| mix(*picture, 12) % 100 == 0)
+        .filter(|(picture, _)| mix(*picture, 12).is_multiple_of(100))
         .map(|&(picture, _)| (picture, true))
         .collect();
     pictures.sort_by_key(|&(picture, _)| mix(picture, 13));
@@ -93,7 +93,7 @@ pub fn write_index(root: &Path, source: usize, plan: &[Shard]) -> Result<()> {
         NullBuffer::from_iter(
             pictures
                 .iter()
-                .map(|&(picture, _)| mix(picture, salt) % 30 != 0),
+                .map(|&(picture, _)| !mix(picture, salt).is_multiple_of(30)),
         )
     };
     let keys = pictures

@@ -33,7 +33,7 @@ pub fn write_main(root: &Path, shard: &Shard) -> Result<()> {
             tags.values()
                 .append_value(WORDS[(mix(picture, 400 + place) % 16) as usize]);
         }
-        tags.append(mix(picture, salt + 2) % 9 != 0);
+        tags.append(!mix(picture, salt + 2).is_multiple_of(9));
     }
     let batch = RecordBatch::try_from_iter_with_nullable([
         (
@@ -58,7 +58,8 @@ pub fn write_main(root: &Path, shard: &Shard) -> Result<()> {
         (
             "caption",
             strings(pictures.iter().map(|&picture| {
-                (mix(picture, salt + 3) % 50 != 0).then(|| sentence(picture, 4 + picture % 9))
+                (!mix(picture, salt + 3).is_multiple_of(50))
+                    .then(|| sentence(picture, 4 + picture % 9))
             })),
             true,
         ),
@@ -120,7 +121,11 @@ fn cameras(pictures: &[u64]) -> Result<ArrayRef> {
         Field::new("iso", DataType::Int32, true),
         Field::new("gps", children[2].data_type().clone(), true),
     ]);
-    let known = NullBuffer::from_iter(pictures.iter().map(|&picture| mix(picture, 11) % 3 != 0));
+    let known = NullBuffer::from_iter(
+        pictures
+            .iter()
+            .map(|&picture| !mix(picture, 11).is_multiple_of(3)),
+    );
     Ok(Arc::new(StructArray::try_new(
         fields,
         children,

@@ -26,7 +26,7 @@ pub fn write_recaptions(root: &Path, plan: &[Shard]) -> Result<()> {
             for row in 0..shard.rows {
                 let Some(key) = shard.key(row) else { continue };
                 let seed = mix(shard.picture(row), 24 + shard.source as u64);
-                if seed % 3 == 0 {
+                if seed.is_multiple_of(3) {
                     continue;
                 }
                 let texts = match seed / 3 % 100 {
@@ -50,7 +50,7 @@ pub fn write_recaptions(root: &Path, plan: &[Shard]) -> Result<()> {
                     )?;
                     file.extend_from_slice(line.as_bytes());
                 }
-                if seed / 300 % 500 == 0 {
+                if (seed / 300).is_multiple_of(500) {
                     file.extend_from_slice(broken[(seed >> 32) as usize % broken.len()]);
                     file.push(b'\n');
                 }

@@ -22,7 +22,7 @@ pub fn write_scores(root: &Path, shard: &Shard) -> Result<()> {
     let scores: Vec<Option<f64>> = (0..shard.rows)
         .map(|row| {
             let seed = mix(shard.picture(row), 22 + shard.source as u64);
-            (seed % 80 != 0).then(|| chance(seed, 0, 23) * 8.0 - 4.0)
+            (!seed.is_multiple_of(80)).then(|| chance(seed, 0, 23) * 8.0 - 4.0)
         })
         .collect();
     let fields: [(&str, ArrayRef); 3] = [

@@ -86,7 +86,7 @@ pub fn evaluate(
             let choice: Vec<(usize, usize)> = (0..rows)
                 .map(|row| {
                     let has_value = |array: &ArrayRef| {
-                        !is_missing(array, row) && !(*blank_is_missing && is_blank(array, row))
+                        !(is_missing(array, row) || *blank_is_missing && is_blank(array, row))
                     };
                     let best = arrays[..nothing].iter().position(has_value);
                     // A blank text is still what was there.

@@ -325,27 +325,24 @@ fn leaf_reader(
         _ => {
             let descriptor = file.metadata.file_metadata().schema_descr().column(first);
             let readable = descriptor.max_rep_level() == 0
-                && match (natural, descriptor.physical_type()) {
-                    (Arrow::Boolean, PhysicalType::BOOLEAN) => true,
-                    (
-                        Arrow::Int8
-                        | Arrow::Int16
-                        | Arrow::Int32
-                        | Arrow::UInt8
-                        | Arrow::UInt16
-                        | Arrow::UInt32
-                        | Arrow::Date32,
-                        PhysicalType::INT32,
-                    ) => true,
-                    (
-                        Arrow::Int64 | Arrow::UInt64 | Arrow::Timestamp(_, _),
-                        PhysicalType::INT64,
-                    ) => true,
-                    (Arrow::Float32, PhysicalType::FLOAT)
-                    | (Arrow::Float64, PhysicalType::DOUBLE) => true,
-                    (Arrow::Utf8 | Arrow::Binary, PhysicalType::BYTE_ARRAY) => true,
-                    _ => false,
-                };
+                && matches!(
+                    (natural, descriptor.physical_type()),
+                    (Arrow::Boolean, PhysicalType::BOOLEAN)
+                        | (
+                            Arrow::Int8 | Arrow::Int16 | Arrow::Int32,
+                            PhysicalType::INT32
+                        )
+                        | (
+                            Arrow::UInt8 | Arrow::UInt16 | Arrow::UInt32,
+                            PhysicalType::INT32
+                        )
+                        | (Arrow::Date32, PhysicalType::INT32)
+                        | (Arrow::Int64 | Arrow::UInt64, PhysicalType::INT64)
+                        | (Arrow::Timestamp(_, _), PhysicalType::INT64)
+                        | (Arrow::Float32, PhysicalType::FLOAT)
+                        | (Arrow::Float64, PhysicalType::DOUBLE)
+                        | (Arrow::Utf8 | Arrow::Binary, PhysicalType::BYTE_ARRAY)
+                );
             readable.then(|| ValueReader::Leaf {
                 leaf: first,
                 natural: natural.clone(),

@@ -51,10 +51,10 @@ impl<'a> KeyTable<'a> {
             rows: Vec::with_capacity(shards.len()),
             shards,
         };
-        for shard in 0..table.shards.len() {
+        for (shard, groups) in groups.iter().enumerate() {
             let keys = table.shards[shard];
             let mut numbers = Vec::with_capacity(keys.len());
-            for (row, &group) in groups[shard].iter().enumerate() {
+            for (row, &group) in groups.iter().enumerate() {
                 let number = match keys.get(row) {
                     Some(key) if group != NO_GROUP => table.insert(
                         key,

@@ -46,7 +46,8 @@ pub fn passes(
         }]);
     }
     let mut done = Vec::new();
-    let mut waiting = vec![0..shards.len()];
+    let mut waiting = Vec::new();
+    waiting.push(0..shards.len());
     while let Some(range) = waiting.pop() {
         match pass(job, &shards[range.clone()], memory, threads, clock, stop) {
             Ok(found) => done.push(Passed {

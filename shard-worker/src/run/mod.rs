@@ -237,7 +237,7 @@ async fn seal(
                 } else {
                     Completeness::Incomplete
                 },
-                totals: totals.clone(),
+                totals,
                 parts,
             };
             lock.check()

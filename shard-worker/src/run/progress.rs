@@ -131,9 +131,9 @@ impl Progress {
     }
 
     async fn bar(self: Arc<Self>) {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let display = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} shards  {msg}") {
-            bar.set_style(style);
+            display.set_style(style);
         }
         let mut tick = tokio::time::interval(Duration::from_millis(200));
         loop {
@@ -142,12 +142,12 @@ impl Progress {
             if now.todo == 0 {
                 continue;
             }
-            bar.set_length(now.todo);
-            bar.set_position(now.done + now.failed);
+            display.set_length(now.todo);
+            display.set_position(now.done + now.failed);
             let eta = now
                 .eta_seconds()
                 .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s"));
-            bar.set_message(format!(
+            display.set_message(format!(
                 "{:.1} shards/s  {:.0} rows/s  match {:.1} %  failed {}  ETA {eta}",
                 now.shards_per_second(),
                 now.rows_per_second(),

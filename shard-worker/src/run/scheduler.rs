@@ -75,6 +75,10 @@ struct Measured {
     pass_seconds: f64,
 }
 
+/// A loaded shard that waits for its pass.
+type Waiting = (PlanLine, Arc<LoadedShard>);
+/// What a pass found for several shards, or the budget that the values of one exceed.
+type SharedFound = std::result::Result<Arc<Vec<Found>>, u64>;
 type Loaded = (PlanLine, std::result::Result<Arc<LoadedShard>, ShardError>);
 
 impl Scheduler {
@@ -320,26 +324,20 @@ impl Scheduler {
             }
         }
         let mut work = Vec::with_capacity(lines.len());
-        let mut slots: Vec<Option<(PlanLine, Arc<LoadedShard>)>> =
-            lines.into_iter().zip(shards).map(Some).collect();
+        let mut slots: Vec<Option<Waiting>> = lines.into_iter().zip(shards).map(Some).collect();
         for Passed { shards, found } in passed {
             let found = match found {
                 Ok(found) => Ok(Arc::new(found)),
                 Err(budget) => Err(budget),
             };
             for (number, slot) in shards
-                .clone()
                 .enumerate()
                 .filter_map(|(number, position)| Some((number, slots.get_mut(position)?.take()?)))
             {
                 work.push((slot, number, found.clone()));
             }
         }
-        let finish = move |((line, shard), number, found): (
-            (PlanLine, Arc<LoadedShard>),
-            usize,
-            std::result::Result<Arc<Vec<Found>>, u64>,
-        )| async move {
+        let finish = move |((line, shard), number, found): (Waiting, usize, SharedFound)| async move {
             let found = match found {
                 Ok(found) => found,
                 Err(budget) => {
