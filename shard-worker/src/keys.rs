@@ -349,3 +349,96 @@ fn each<T: DataType, R: ChunkReader + 'static>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use parquet::basic::{Compression, Repetition};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::types::Type;
+    use storage::{ETag, ObjectMeta};
+
+    use super::*;
+
+    /// A file with one required column `k`, annotated as older writers do.
+    fn file<T: DataType>(
+        physical: PhysicalType,
+        converted: ConvertedType,
+        values: &[T::T],
+    ) -> ParquetFile {
+        let field = Type::primitive_type_builder("k", physical)
+            .with_repetition(Repetition::REQUIRED)
+            .with_converted_type(converted)
+            .with_precision(if converted == ConvertedType::DECIMAL {
+                5
+            } else {
+                -1
+            })
+            .build()
+            .unwrap();
+        let root = Type::group_type_builder("schema")
+            .with_fields(vec![Arc::new(field)])
+            .build()
+            .unwrap();
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::UNCOMPRESSED)
+            .build();
+        let mut writer =
+            SerializedFileWriter::new(Vec::new(), Arc::new(root), Arc::new(properties)).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<T>().write_batch(values, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        let bytes = bytes::Bytes::from(writer.into_inner().unwrap());
+        let meta = ObjectMeta {
+            key: "k".to_owned(),
+            size: bytes.len() as u64,
+            etag: ETag("1".into()),
+        };
+        ParquetFile::from_bytes("memory:k", meta, bytes).unwrap()
+    }
+
+    #[test]
+    fn unsigned_and_negative_integers_are_never_equal() {
+        let signed = file::<Int64Type>(PhysicalType::INT64, ConvertedType::INT_64, &[-1, 7]);
+        let unsigned = file::<Int64Type>(PhysicalType::INT64, ConvertedType::UINT_64, &[-1, 7]);
+        let (signed, unsigned) = (read(&signed, "k").unwrap(), read(&unsigned, "k").unwrap());
+        assert_ne!(signed.get(0), unsigned.get(0));
+        assert_eq!(signed.get(1), unsigned.get(1));
+        assert_eq!(
+            show(unsigned.get(0), KeyKind::Integer),
+            u64::MAX.to_string()
+        );
+    }
+
+    #[test]
+    fn narrow_unsigned_integers_are_widened_as_such() {
+        let narrow = file::<Int32Type>(PhysicalType::INT32, ConvertedType::UINT_32, &[-1]);
+        let wide = file::<Int64Type>(
+            PhysicalType::INT64,
+            ConvertedType::NONE,
+            &[i64::from(u32::MAX)],
+        );
+        assert_eq!(
+            read(&narrow, "k").unwrap().get(0),
+            read(&wide, "k").unwrap().get(0)
+        );
+    }
+
+    #[test]
+    fn numbers_that_are_no_integers_are_refused_whichever_annotation_says_so() {
+        for converted in [
+            ConvertedType::DECIMAL,
+            ConvertedType::DATE,
+            ConvertedType::TIME_MILLIS,
+        ] {
+            let file = file::<Int32Type>(PhysicalType::INT32, converted, &[1]);
+            let error = kind_of(&file, "k").unwrap_err().to_string();
+            assert!(
+                error.contains("expected strings, binary or integers"),
+                "{converted}: {error}"
+            );
+        }
+    }
+}

@@ -104,3 +104,21 @@ fn a_run_stopped_while_it_plans_does_not_claim_success() {
         again.stdout
     );
 }
+
+/// A store that does not answer is tried for minutes; a pod has half of one to end.
+#[test]
+fn a_stop_ends_in_time_though_the_store_does_not_answer() {
+    let Some(place) = Place::bucket(Shape::default()) else {
+        return;
+    };
+    let proxy = FaultProxy::start(place.server().address(), 1);
+    proxy.add(slow("GET", "prefix=main", 600_000));
+    let mut running = start(&place, &proxy, "out");
+    assert!(running.until(|| {
+        let seen = proxy.seen();
+        seen.iter().any(|seen| seen.target.contains("prefix=main"))
+    }));
+    running.signal(Signal::TERM);
+    running.wait().expect(143).says(&["was given up"]);
+    assert!(place.names("out").is_empty());
+}

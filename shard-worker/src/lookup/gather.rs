@@ -60,9 +60,7 @@ pub fn gather(
             return Err(PassError::Stopped);
         }
         let UnitHits { unit, hits } = &units[unit];
-        let Some(unit) = index.units.get(*unit as usize) else {
-            return Err(PassError::OverBudget);
-        };
+        let unit = index.units[*unit as usize];
         let file = &index.files[unit.file];
         let rows: Vec<u32> = hits.iter().map(|hit| hit.row).collect();
         let array =
