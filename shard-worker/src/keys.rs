@@ -366,14 +366,12 @@ mod tests {
         converted: ConvertedType,
         values: &[T::T],
     ) -> ParquetFile {
+        let is_decimal = converted == ConvertedType::DECIMAL;
         let field = Type::primitive_type_builder("k", physical)
             .with_repetition(Repetition::REQUIRED)
             .with_converted_type(converted)
-            .with_precision(if converted == ConvertedType::DECIMAL {
-                5
-            } else {
-                -1
-            })
+            .with_precision(if is_decimal { 5 } else { -1 })
+            .with_scale(if is_decimal { 2 } else { -1 })
             .build()
             .unwrap();
         let root = Type::group_type_builder("schema")

@@ -9,7 +9,7 @@ use parquet::file::statistics::Statistics;
 use crate::error::{Error, Result};
 use crate::keys::{self, KeyColumn};
 use crate::lookup::index::{Index, Unit};
-use crate::lookup::key_table::{Group, KeyTable, NO_GROUP};
+use crate::lookup::key_table::{Group, KeyTable};
 use crate::lookup::window::WindowedChunk;
 use crate::lookup::{Limits, PassError};
 use crate::parquet_file::chunk_range;
@@ -47,11 +47,11 @@ impl<'a> Bounds<'a> {
         let mut bounds: Vec<Option<(&[u8], &[u8])>> = vec![None; group_count];
         for (keys, groups) in shards.iter().zip(groups) {
             for (row, &group) in groups.iter().enumerate() {
-                if group == NO_GROUP {
+                // A source without an index file has no bounds, and nothing to prune.
+                let Some(bound) = bounds.get_mut(usize::from(group)) else {
                     continue;
-                }
+                };
                 if let Some(key) = keys.get(row) {
-                    let bound = &mut bounds[usize::from(group)];
                     *bound =
                         Some(bound.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
                 }
