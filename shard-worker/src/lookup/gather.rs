@@ -82,20 +82,19 @@ pub fn gather(
     for ((_, column), piece) in work.iter().zip(pieces) {
         by_column[*column].push(piece);
     }
-    let mut columns = Vec::with_capacity(column_count);
-    for (pieces, target) in by_column.into_iter().zip(targets) {
-        let column = match pieces.len() {
-            0 => crate::arrow_types::empty_array(target, 0),
-            1 => pieces[0].clone(),
+    map_parallel(
+        limits.threads,
+        &by_column,
+        limits.clock,
+        |column, pieces| match &pieces[..] {
+            [] => Ok(crate::arrow_types::empty_array(&targets[column], 0)),
+            [only] => Ok(only.clone()),
             _ => {
                 let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
-                concat(&pieces)
-                    .map_err(|error| PassError::Failed(Error::Usage(error.to_string())))?
+                concat(&pieces).map_err(|error| PassError::Failed(Error::Usage(error.to_string())))
             }
-        };
-        columns.push(column);
-    }
-    Ok(columns)
+        },
+    )
 }
 
 /// Values of one column at ascending rows of a row group.

@@ -9,6 +9,7 @@ use crate::lookup::key_table::{Group, KeyTable};
 use crate::lookup::probe::probe;
 use crate::lookup::{Found, Limits, Lookup, NONE, PassError, PassStats, rows_of};
 use crate::sources::Sources;
+use crate::workers::map_parallel;
 
 /// An index that is streamed past the shards.
 ///
@@ -79,11 +80,11 @@ impl Lookup for JoinLookup {
     }
 
     fn pass(&self, shards: &[&KeyColumn], limits: Limits<'_>) -> Result<Found, PassError> {
-        let (groups, table) = limits.clock.time(|| {
-            let groups: Vec<Vec<Group>> = shards.iter().map(|keys| self.groups(keys)).collect();
-            let table = KeyTable::build(shards.to_vec(), &groups);
-            (groups, table)
-        });
+        let Limits { threads, clock, .. } = limits;
+        let groups = map_parallel(threads, shards, clock, |_, keys| {
+            Ok::<Vec<Group>, PassError>(self.groups(keys))
+        })?;
+        let table = KeyTable::build(shards.to_vec(), &groups, threads, clock);
         let probed = probe(&self.index, &table, shards, &groups, limits)?;
         let mut stats = PassStats {
             rows_read: probed.rows_read,

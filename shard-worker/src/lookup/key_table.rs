@@ -6,6 +6,7 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::keys::KeyColumn;
+use crate::workers::{CpuClock, map_parallel};
 
 /// No key: a null key, or one whose source has no index.
 pub const NONE: u32 = u32::MAX;
@@ -40,8 +41,29 @@ pub fn hash(key: &[u8], group: Group) -> u64 {
 }
 
 impl<'a> KeyTable<'a> {
-    /// Numbers the keys of `shards`. `group_of(shard, row)` says where a row looks.
-    pub fn build(shards: Vec<&'a KeyColumn>, groups: &[Vec<Group>]) -> Self {
+    /// Numbers the keys of `shards`; `groups` says for each shard where its rows look. Hashing
+    /// is shared out over threads, numbering is not: numbers depend on the rows' order alone.
+    pub fn build(
+        shards: Vec<&'a KeyColumn>,
+        groups: &[Vec<Group>],
+        threads: usize,
+        clock: &CpuClock,
+    ) -> Self {
+        let hashes = map_parallel(threads, groups, clock, |shard, groups| {
+            let keys = shards[shard];
+            let hash_of = |(row, &group): (usize, &Group)| match keys.get(row) {
+                Some(key) if group != NO_GROUP => hash(key, group),
+                _ => 0,
+            };
+            Ok::<Vec<u64>, std::convert::Infallible>(
+                groups.iter().enumerate().map(hash_of).collect(),
+            )
+        });
+        let hashes = hashes.unwrap_or_default();
+        clock.time(|| Self::number(shards, groups, &hashes))
+    }
+
+    fn number(shards: Vec<&'a KeyColumn>, groups: &[Vec<Group>], hashes: &[Vec<u64>]) -> Self {
         let total: usize = shards.iter().map(|keys| keys.len()).sum();
         let capacity = (total * 2).next_power_of_two().max(16);
         let mut table = Self {
@@ -58,6 +80,7 @@ impl<'a> KeyTable<'a> {
                 let number = match keys.get(row) {
                     Some(key) if group != NO_GROUP => table.insert(
                         key,
+                        hashes[shard][row],
                         Entry {
                             shard: shard as u32,
                             row: row as u32,
@@ -74,8 +97,7 @@ impl<'a> KeyTable<'a> {
         table
     }
 
-    fn insert(&mut self, key: &[u8], entry: Entry) -> u32 {
-        let hash = hash(key, entry.group);
+    fn insert(&mut self, key: &[u8], hash: u64, entry: Entry) -> u32 {
         let tag = hash & !0xffff_ffff;
         let mut at = hash & self.mask;
         loop {
@@ -162,7 +184,7 @@ mod tests {
         ) {
             let column = column(&keys.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>());
             let groups = vec![keys.iter().map(|(_, group)| if *group == 2 { NO_GROUP } else { *group }).collect::<Vec<_>>()];
-            let table = KeyTable::build(vec![&column], &groups);
+            let table = KeyTable::build(vec![&column], &groups, 2, &CpuClock::default());
             for (probe, group) in &probes {
                 let expected = keys.iter().any(|(key, g)| *g != 2 && g == group && key.as_ref() == Some(probe));
                 prop_assert_eq!(table.find(probe, *group).is_some(), expected);

@@ -241,9 +241,7 @@ impl Lookup for TextLookup {
 
     fn pass(&self, shards: &[&KeyColumn], limits: Limits<'_>) -> Result<Found, PassError> {
         let groups: Vec<_> = shards.iter().map(|keys| vec![0; keys.len()]).collect();
-        let table = limits
-            .clock
-            .time(|| KeyTable::build(shards.to_vec(), &groups));
+        let table = KeyTable::build(shards.to_vec(), &groups, limits.threads, limits.clock);
         let best = self
             .fields
             .iter()
