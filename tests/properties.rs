@@ -265,7 +265,7 @@ async fn run_job(root: &Path, case: &Case, output: &str, memory: u64, threads: u
         memory,
         threads,
     };
-    let report = run(
+    let ended = run(
         Arc::new(job),
         options,
         Arc::new(Progress::default()),
@@ -273,6 +273,8 @@ async fn run_job(root: &Path, case: &Case, output: &str, memory: u64, threads: u
     )
     .await
     .unwrap();
+    assert!(ended.error.is_none(), "{:?}", ended.error);
+    let report = ended.report;
     assert_eq!(
         report.shards_done,
         case.shards.len() as u64,

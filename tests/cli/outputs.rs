@@ -204,3 +204,31 @@ fn shards_of_another_pipeline_are_never_touched() {
         .says(&["not a sidecar shard of this tool", "--output-prefix"]);
     assert!(before == fixture.shards("out"));
 }
+
+/// No path in common, with its records and without.
+#[test]
+fn nothing_is_added_beside_shards_of_another_pipeline() {
+    let fixture = Fixture::new();
+    fixture.run(&fixture.join()).expect(0);
+    let moved = fixture.join().replace("/main/", "/elsewhere/");
+    std::fs::create_dir_all(fixture.path("elsewhere/of_its_own")).expect("a folder");
+    let shard = fixture
+        .shards("main")
+        .into_values()
+        .next()
+        .expect("a shard");
+    std::fs::write(fixture.path("elsewhere/of_its_own/0.parquet"), shard).expect("a shard");
+    let before = fixture.files("out");
+    let refused = |before: &std::collections::BTreeMap<String, Vec<u8>>| {
+        let ended = fixture.run(&moved).expect(2);
+        ended.says(&["another pipeline", "--output-prefix"]);
+        let mut after = fixture.files("out");
+        after.retain(|name, _| !name.ends_with("writer.json"));
+        let mut before = before.clone();
+        before.retain(|name, _| !name.ends_with("writer.json"));
+        assert_eq!(after, before);
+    };
+    refused(&before);
+    std::fs::remove_dir_all(fixture.path("out/_sidecar")).expect("records");
+    refused(&fixture.files("out"));
+}

@@ -49,3 +49,34 @@ fn runs_in_parts_change_no_byte() {
     assert!(fixture.path("parts/_SUCCESS").exists());
     assert!(fixture.shards("out") == fixture.shards("parts"));
 }
+
+/// Many shards for few threads and little memory: loading goes on while others are finished,
+/// and neither waits for the other.
+#[test]
+fn many_shards_end_whatever_the_threads_and_the_memory() {
+    let fixture = Fixture::of(Shape {
+        shards: 200,
+        rows: 400,
+        group_rows: 400,
+        image_bytes: 10,
+    });
+    let join = fixture.join();
+    let step = join.find("    - joinFromParquet").expect("the step");
+    let end = join[step..].find("OverwriteAll\n").expect("its end") + "OverwriteAll\n".len();
+    let scaffold = join[..step].to_owned() + &join[step + end..];
+    for (name, text) in [("joined", &join), ("plain", &scaffold)] {
+        for threads in ["1", "2"] {
+            let output = format!("{}/{name}_{threads}/", fixture.root());
+            let worker = fixture
+                .worker("run", text)
+                .arguments("--memory 64MiB --threads")
+                .argument(threads)
+                .argument("--output-prefix")
+                .argument(&output);
+            worker.run().expect(0);
+        }
+        let (one, two) = (format!("{name}_1"), format!("{name}_2"));
+        assert_eq!(fixture.shards(&one).len(), 200);
+        assert_eq!(fixture.shards(&one), fixture.shards(&two));
+    }
+}

@@ -153,9 +153,12 @@ async fn run_to_the_end(arguments: &RunArguments, json: bool, stop: Stop) -> Res
     let shown = progress.clone().show(json);
     let result = run::run(job.clone(), options, progress, stop.clone()).await;
     shown.abort();
-    let report = result?;
+    let run::Ended { report, error } = result?;
     write_report(arguments.report.as_deref(), &report)?;
     print(&report.to_string())?;
+    if let Some(error) = error {
+        return Err(error);
+    }
     if stop.is_requested()
         && report.shards_done + report.shards_kept + report.shards_failed + report.shards_left_out
             < report.shards

@@ -72,8 +72,9 @@ pub fn gather(
                 );
                 PassError::Failed(Error::side_input(&file.file.uri, reason))
             })?;
-        let before = held.fetch_add(array.get_array_memory_size() as u64, Ordering::Relaxed);
-        if before > limits.budget {
+        let size = array.get_array_memory_size() as u64;
+        // Pieces are held twice while they are joined.
+        if held.fetch_add(size, Ordering::Relaxed) + size > limits.budget / 2 {
             return Err(PassError::OverBudget);
         }
         Ok(array)
@@ -295,23 +296,18 @@ fn read_leaf(
         }
         Arrow::Utf8 => {
             let mut builder = LargeStringBuilder::with_capacity(rows.len(), rows.len() * 16);
-            let mut bad = None;
-            let mut at = 0;
+            let mut bad = 0_u64;
             each_hit::<ByteArrayType>(file, group, leaf, rows, |value| {
-                match value.map(|value| std::str::from_utf8(value.data())) {
-                    None => builder.append_null(),
-                    Some(Ok(text)) => builder.append_value(text),
-                    Some(Err(_)) => {
-                        bad.get_or_insert(rows[at]);
-                        builder.append_null();
-                    }
-                }
-                at += 1;
+                let text = value.and_then(|value| std::str::from_utf8(value.data()).ok());
+                bad += u64::from(value.is_some() && text.is_none());
+                builder.append_option(text);
             })?;
-            if let Some(row) = bad {
-                return Err(format!(
-                    "row {row} is not UTF-8 though the column is declared as text"
-                ));
+            if bad > 0 {
+                tracing::warn!(
+                    file = %file.file.uri,
+                    row_group = group,
+                    "{bad} values of a text column are not UTF-8; they are taken as null"
+                );
             }
             Arc::new(builder.finish())
         }

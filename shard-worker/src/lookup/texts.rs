@@ -77,6 +77,13 @@ impl TextFiles {
                 runtime: runtime.clone(),
             };
             if !meta.key.ends_with(".parquet") {
+                if *kind.get_or_insert(KeyKind::Bytes) != KeyKind::Bytes {
+                    let reason = "its keys are texts, those of the files before it integers";
+                    return Err(Error::side_input(
+                        &format!("{}{}", store.uri(), meta.key),
+                        reason,
+                    ));
+                }
                 files.push(TextFile::Lines {
                     object,
                     uri: format!("{}{}", store.uri(), meta.key),
@@ -438,10 +445,11 @@ fn read_parquet(
                     outcome = match std::str::from_utf8(value.data()) {
                         Ok(text) if text.trim().is_empty() => Ok(()),
                         Ok(text) => keeper.keep(key, column, base + hit as u64, text),
-                        Err(_) => Err(failed(
-                            group,
-                            &format_args!("row {hit} of column {column} is not UTF-8"),
-                        )),
+                        // As a line of JSON that is not UTF-8: skipped, and counted.
+                        Err(_) => {
+                            stats.bad_lines += 1;
+                            Ok(())
+                        }
                     };
                 });
                 outcome?;

@@ -15,7 +15,7 @@ use crate::shard::LoadedShard;
 use crate::workers::CpuClock;
 
 /// Bytes of bookkeeping a row: hash table, key numbers, rows of the found values.
-pub const ROW_OVERHEAD: u64 = 48;
+pub const ROW_OVERHEAD: u64 = 82;
 
 /// What a batch may take of the memory at hand; the rest is for decoding, encoding and what
 /// the process holds anyway.
@@ -29,58 +29,47 @@ pub fn memory_of(job: &Job, shard: &LoadedShard) -> u64 {
     shard.memory() + shard.files.main.num_rows() as u64 * (width + ROW_OVERHEAD)
 }
 
-/// Streams every lookup past the shards of a batch. If the values found do not fit, the batch
-/// is halved; a single shard that does not fit fails alone.
-pub fn passes(
+/// What the lookups found for the first shards of a batch.
+#[derive(Debug)]
+pub struct Passed {
+    /// How many shards; none if a stop was requested.
+    pub count: usize,
+    /// A result a lookup, or the budget in bytes that one shard's values exceed.
+    pub found: Result<Vec<Found>, u64>,
+}
+
+/// Streams every lookup past the first shards of a batch, `at_most` many. If the values found
+/// do not fit, past half of them, until they do; a single shard that does not fit fails alone.
+/// The caller finishes these before it asks for more, so that only one share is ever held.
+pub fn pass_some(
     job: &Job,
     shards: &[Arc<LoadedShard>],
+    at_most: usize,
     memory: u64,
     threads: usize,
     clock: &CpuClock,
     stop: &Stop,
-) -> Result<Vec<Passed>, Error> {
-    if !job.has_lookups() {
-        return Ok(vec![Passed {
-            shards: 0..shards.len(),
-            found: Ok(Vec::new()),
-        }]);
-    }
-    let mut done = Vec::new();
-    let mut waiting = Vec::new();
-    waiting.push(0..shards.len());
-    while let Some(range) = waiting.pop() {
-        match pass(job, &shards[range.clone()], memory, threads, clock, stop) {
-            Ok(found) => done.push(Passed {
-                shards: range,
-                found: Ok(found),
-            }),
-            Err(PassError::OverBudget) if range.len() > 1 => {
-                let middle = range.start + range.len() / 2;
-                waiting.push(middle..range.end);
-                waiting.push(range.start..middle);
+) -> Result<Passed, Error> {
+    let mut count = shards.len().min(at_most).max(1);
+    loop {
+        let found = match pass(job, &shards[..count], memory, threads, clock, stop) {
+            Ok(found) => Ok(found),
+            Err(PassError::OverBudget) if count > 1 => {
+                count /= 2;
+                continue;
             }
-            Err(PassError::OverBudget) => {
-                let budget = budget(memory);
-                done.push(Passed {
-                    shards: range,
-                    found: Err(budget),
-                });
-            }
+            Err(PassError::OverBudget) => Err(budget(memory)),
             Err(PassError::Failed(error)) => return Err(error),
             // The shards were not looked up: they stay undone.
-            Err(PassError::Stopped) => return Ok(done),
-        }
+            Err(PassError::Stopped) => {
+                return Ok(Passed {
+                    count: 0,
+                    found: Ok(Vec::new()),
+                });
+            }
+        };
+        return Ok(Passed { count, found });
     }
-    Ok(done)
-}
-
-/// What the lookups found for some of the batch's shards.
-#[derive(Debug)]
-pub struct Passed {
-    /// Positions in the batch.
-    pub shards: std::ops::Range<usize>,
-    /// A result a lookup, or the budget in bytes that one shard's values exceed.
-    pub found: Result<Vec<Found>, u64>,
 }
 
 fn pass(

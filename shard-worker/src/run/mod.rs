@@ -1,6 +1,7 @@
 //! Running a job on one machine: plan, chunks, publish, seal.
 
 pub mod batch;
+pub mod finisher;
 pub mod planning;
 pub mod progress;
 pub mod publish;
@@ -51,13 +52,22 @@ pub fn lock_error(error: AcquireError) -> Error {
     }
 }
 
+/// How a run ended that had begun.
+#[derive(Debug)]
+pub struct Ended {
+    /// What was done, whatever the end.
+    pub report: RunReport,
+    /// What ended it before its time.
+    pub error: Option<Error>,
+}
+
 /// Runs a job. The lock is released on every way out.
 pub async fn run(
     job: Arc<Job>,
     options: RunOptions,
     progress: Arc<Progress>,
     stop: Stop,
-) -> Result<RunReport> {
+) -> Result<Ended> {
     let started = Instant::now();
     let run = RunId::generate();
     let mut report = RunReport::new(&job, &run);
@@ -104,9 +114,12 @@ pub async fn run(
     if let Err(error) = lock.release().await {
         tracing::warn!(%error, "the writer lock could not be released; it will expire");
     }
-    result?;
     report.finish(&job, started);
-    Ok(report)
+    report.error = result.as_ref().err().map(ToString::to_string);
+    Ok(Ended {
+        report,
+        error: result.err(),
+    })
 }
 
 #[allow(clippy::too_many_arguments)] // One call site; the parts live and end with the run.

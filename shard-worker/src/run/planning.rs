@@ -31,6 +31,8 @@ const LARGEST_CHUNK: u64 = 20_000;
 const SAMPLES: usize = 12;
 /// Footers of existing shards that are read at once.
 const FOOTERS_IN_FLIGHT: usize = 64;
+/// Shards without a main shard whose footers are read.
+const ORPHANS_LOOKED_INTO: u64 = 10;
 /// Chunk numbers from here on hold lines of shards that were found in place.
 const FOUND_CHUNKS: u64 = 1 << 32;
 /// Lines of such a part.
@@ -60,9 +62,7 @@ pub struct Planned {
     pub interrupted: bool,
     /// Shards that should be made but were not selected.
     pub left_out: u64,
-    /// Objects below the output without a main shard; the first few.
-    pub orphans: Vec<String>,
-    /// How many orphans.
+    /// Objects below the output without a main shard.
     pub orphan_count: u64,
     /// Parts of the plan.
     pub parts: u64,
@@ -162,7 +162,6 @@ pub async fn plan(
         kept: Totals::default(),
         interrupted: false,
         left_out: 0,
-        orphans: Vec::new(),
         orphan_count: 0,
         parts: 0,
         kept_parts: Vec::new(),
@@ -171,6 +170,14 @@ pub async fn plan(
         shard_memory: 0,
         shard_rows: 0,
     };
+    let strange = planned
+        .recorded
+        .parts
+        .iter()
+        .find(|part| part.digest != job.digest);
+    if let Some(part) = strange {
+        return Err(conflict(job, &part.first, Some(&part.digest)));
+    }
     let mut writer = PlanWriter::new(job.output.clone(), run.clone(), job.digest.clone());
     let mut found_lines: Vec<ShardLine> = Vec::new();
     let mut sample: Vec<ObjectMeta> = Vec::new();
@@ -185,10 +192,12 @@ pub async fn plan(
             match diff.next_shard().await.map_err(state_error)? {
                 Some(Shard::Planned(found)) => window.push(*found),
                 Some(Shard::Orphan(orphan)) => {
-                    planned.orphan_count += 1;
-                    if planned.orphans.len() < 10 {
-                        planned.orphans.push(orphan.key);
+                    // A shard whose main has gone, or one that was never ours: nothing may be
+                    // added beside the latter.
+                    if planned.orphan_count < ORPHANS_LOOKED_INTO {
+                        refuse_foreign(job, &orphan).await?;
                     }
+                    planned.orphan_count += 1;
                 }
                 None => break,
             }
@@ -363,8 +372,12 @@ async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided> {
             by_footer: false,
         });
     };
+    // One object that has just gone or changed is its shard's affair; a store that refuses or
+    // does not answer is the run's.
     let storage = |error: ShardError| match error {
-        ShardError::Storage(error) => Err(Error::Storage(error)),
+        ShardError::Storage(error) if !error.is_not_found() && !error.is_conflict() => {
+            Err(Error::Storage(error))
+        }
         other => Ok(other),
     };
     let side = match open_guarded(&*job.output, existing.clone(), job).await {
@@ -372,6 +385,15 @@ async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided> {
         Err(error) => {
             let reason = storage(error)?;
             tracing::info!(shard = %main.key, "made again: {reason}");
+            if matches!(&reason, ShardError::Storage(error) if error.is_not_found()) {
+                return Ok(Decided {
+                    main,
+                    output: None,
+                    decision: Decision::Create,
+                    kept: None,
+                    by_footer: false,
+                });
+            }
             let decision = after_footer(&existing, &FooterFinding::Unreadable, policy);
             return Ok(Decided {
                 main,
@@ -436,6 +458,21 @@ async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided> {
     })
 }
 
+/// Refuses a prefix that holds something else than this pipeline's shards.
+async fn refuse_foreign(job: &Job, orphan: &ObjectMeta) -> Result<()> {
+    // What cannot be read says nothing about its maker.
+    let Ok(file) = open_guarded(&*job.output, orphan.clone(), job).await else {
+        return Ok(());
+    };
+    match Provenance::of(&file) {
+        Some(known) if known.digest == job.digest => Ok(()),
+        known => {
+            let digest = known.map(|known| known.digest);
+            Err(conflict(job, &orphan.key, digest.as_deref()))
+        }
+    }
+}
+
 /// Opens a footer; a parser that panics on it makes it unreadable.
 async fn open_guarded(
     store: &dyn Store,
@@ -457,7 +494,7 @@ fn conflict(job: &Job, key: &str, digest: Option<&str>) -> Error {
         None => "is not a sidecar shard of this tool".to_owned(),
     };
     Error::Usage(format!(
-        "{uri} {what}; nothing was written: choose another output prefix (--output-prefix), or remove what is there"
+        "{uri} {what}; no shard was touched: choose another output prefix (--output-prefix), or remove what is there"
     ))
 }
 

@@ -35,7 +35,16 @@ pub async fn publish(
         None => PutCondition::Create,
     };
     let sha256 = payload.sha256.clone();
-    match job.output.put(&line.path, payload, condition).await {
+    // A put may be tried again for minutes: one that outlives the lock is given up.
+    let mut lost = fence.lost();
+    let put = tokio::select! {
+        put = job.output.put(&line.path, payload, condition) => put,
+        Ok(reason) = lost.wait_for(Option::is_some) => {
+            let reason = reason.as_ref().map(ToString::to_string).unwrap_or_default();
+            return Err(ShardError::LockLost(reason));
+        }
+    };
+    match put {
         Ok(published) => Ok(OutputShard { size: published.size, etag: published.etag, sha256: Some(sha256) }),
         Err(error) if error.is_conflict() => Err(ShardError::Conflict {
             uri: format!("{}{}", job.output.uri(), line.path),

@@ -79,6 +79,9 @@ pub struct RunReport {
     pub requests: RequestCounts,
     /// Every failed shard with its reason.
     pub failures: Vec<Failure>,
+    /// What ended the run before its time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl RunReport {
@@ -109,6 +112,7 @@ impl RunReport {
             timing: Timing::default(),
             requests: RequestCounts::default(),
             failures: Vec::new(),
+            error: None,
         }
     }
 

@@ -16,21 +16,18 @@ use storage::state::report::{
     ChunkReport, ChunkState, Counts, Failure, ReportWriter, ShardLine, write_lines,
 };
 use time::OffsetDateTime;
-use tokio::sync::Semaphore;
 
-use crate::encode::{self, Sidecar};
 use crate::error::{Error, Result, ShardError};
 use crate::job::Job;
-use crate::lookup::{Found, PassStats};
-use crate::run::batch::{Passed, budget, found_for, guarded, guarded_future, memory_of, passes};
+use crate::lookup::PassStats;
+use crate::run::batch::{Passed, budget, memory_of, pass_some};
+use crate::run::finisher::{Finisher, Loaded, Task, Waiting};
 use crate::run::planning::Planned;
 use crate::run::progress::Progress;
-use crate::run::publish::{payload, publish};
 use crate::run::report::Timing;
 use crate::run::stop::Stop;
-use crate::run::tally::{ShardDone, ShardOutcome, Tally, failures, fatal, matches, shard_line};
+use crate::run::tally::{ShardOutcome, Tally, failures, fatal, shard_line};
 use crate::run::{RunOptions, state_error};
-use crate::shard::{self, LoadedShard};
 use crate::workers::CpuClock;
 
 /// Shards whose requests are in flight at once, at most.
@@ -61,8 +58,7 @@ pub struct Scheduler {
     fence: Fence,
     progress: Arc<Progress>,
     stop: Stop,
-    cpu: Arc<Semaphore>,
-    shard_clock: Arc<CpuClock>,
+    finisher: Finisher,
     pass_clock: Arc<CpuClock>,
     measured: Mutex<Measured>,
     plan_seconds: f64,
@@ -74,12 +70,6 @@ struct Measured {
     stats: PassStats,
     pass_seconds: f64,
 }
-
-/// A loaded shard that waits for its pass.
-type Waiting = (PlanLine, Arc<LoadedShard>);
-/// What a pass found for several shards, or the budget that the values of one exceed.
-type SharedFound = std::result::Result<Arc<Vec<Found>>, u64>;
-type Loaded = (PlanLine, std::result::Result<Arc<LoadedShard>, ShardError>);
 
 impl Scheduler {
     /// A scheduler for the chunks of one run.
@@ -97,11 +87,10 @@ impl Scheduler {
         let by_memory = budget(options.memory) / planned.shard_memory.max(1);
         Self {
             in_flight: by_memory.clamp(1, MOST_IN_FLIGHT) as usize,
-            cpu: Arc::new(Semaphore::new(options.threads)),
+            finisher: Finisher::new(job.clone(), fence.clone(), stop.clone(), options.threads),
             memory: options.memory,
             threads: options.threads,
             plan_seconds: started.elapsed().as_secs_f64(),
-            shard_clock: Arc::default(),
             pass_clock: Arc::default(),
             measured: Mutex::default(),
             job,
@@ -126,7 +115,7 @@ impl Scheduler {
             plan_seconds: self.plan_seconds,
             index_pass_seconds: measured.pass_seconds,
             index_pass_cpu_seconds: self.pass_clock.total().as_secs_f64(),
-            shard_cpu_seconds: self.shard_clock.total().as_secs_f64(),
+            shard_cpu_seconds: self.finisher.cpu_time().as_secs_f64(),
         }
     }
 
@@ -153,10 +142,13 @@ impl Scheduler {
 
         let mut loaded = self.load_all(lines);
         let mut outcomes: Vec<ShardOutcome> = Vec::new();
+        let mut rest: Vec<Waiting> = Vec::new();
+        let mut at_most = usize::MAX;
         'batches: loop {
-            let mut batch: Vec<(PlanLine, Arc<LoadedShard>)> = Vec::new();
+            let mut batch = std::mem::take(&mut rest);
             let mut held = 0;
-            if self.job.has_lookups() {
+            if batch.is_empty() && self.job.has_lookups() {
+                at_most = usize::MAX;
                 while held < budget(self.memory) && !self.stop.is_requested() {
                     match loaded.next().await {
                         Some((line, Ok(shard))) => {
@@ -178,12 +170,17 @@ impl Scheduler {
                 ended = Some(error);
                 break 'batches;
             }
-            let mut finished: BoxStream<'_, ShardOutcome> = if self.job.has_lookups() {
+            let mut finished: BoxStream<'static, ShardOutcome> = if self.job.has_lookups() {
                 if batch.is_empty() || self.stop.is_requested() {
                     break 'batches;
                 }
-                match self.pass_and_finish(batch).await {
-                    Ok(finished) => finished,
+                let before = batch.len();
+                match self.pass_and_finish(batch, at_most).await {
+                    Ok((finished, left)) => {
+                        at_most = before - left.len();
+                        rest = left;
+                        finished
+                    }
                     Err(error) => {
                         ended = Some(error);
                         break 'batches;
@@ -192,8 +189,22 @@ impl Scheduler {
             } else {
                 // Without a pass nothing joins the shards: each goes through on its own.
                 let stream = std::mem::replace(&mut loaded, futures::stream::empty().boxed());
+                let finisher = self.finisher.clone();
                 stream
-                    .map(|(line, shard)| self.finish_loaded(line, shard))
+                    .map(move |(line, shard)| {
+                        let finisher = finisher.clone();
+                        Task::spawn(async move {
+                            match shard {
+                                Ok(shard) => {
+                                    finisher.finish(line, shard, 0, Ok(Arc::default())).await
+                                }
+                                Err(error) => ShardOutcome {
+                                    line,
+                                    result: Err(error),
+                                },
+                            }
+                        })
+                    })
                     .buffer_unordered(self.in_flight)
                     .boxed()
             };
@@ -274,40 +285,31 @@ impl Scheduler {
             .pass_seconds
     }
 
-    /// Fetches and loads shards, many at once; ends early when a stop is requested.
+    /// Fetches and loads shards, many at once; ends early when a stop is requested. Each is a
+    /// task of its own: it goes on, and gives back what it holds, while nobody asks for the next.
     fn load_all(&self, lines: Vec<PlanLine>) -> BoxStream<'static, Loaded> {
-        let (job, cpu, clock, stop) = (
-            self.job.clone(),
-            self.cpu.clone(),
-            self.shard_clock.clone(),
-            self.stop.clone(),
-        );
-        let until = stop.clone();
+        let (finisher, until) = (self.finisher.clone(), self.stop.clone());
         futures::stream::iter(lines)
             .take_while(move |_| futures::future::ready(!until.is_requested()))
-            .map(move |line| {
-                let (job, cpu, clock) = (job.clone(), cpu.clone(), clock.clone());
-                async move {
-                    let loaded = load(&job, &cpu, &clock, &line).await;
-                    (line, loaded.map(Arc::new))
-                }
-            })
+            .map(move |line| Task::spawn(finisher.clone().load(line)))
             .buffer_unordered(self.in_flight)
             .boxed()
     }
 
-    /// Streams the lookups past a batch, then finishes its shards.
+    /// Streams the lookups past as much of a batch as the values found leave room for. Returns
+    /// that part, being finished, and the rest.
     async fn pass_and_finish(
         &self,
-        batch: Vec<(PlanLine, Arc<LoadedShard>)>,
-    ) -> Result<BoxStream<'_, ShardOutcome>> {
-        let (lines, shards): (Vec<PlanLine>, Vec<Arc<LoadedShard>>) = batch.into_iter().unzip();
+        mut batch: Vec<Waiting>,
+        at_most: usize,
+    ) -> Result<(BoxStream<'static, ShardOutcome>, Vec<Waiting>)> {
         let begun = Instant::now();
-        let passed = {
-            let (job, clock, shards) = (self.job.clone(), self.pass_clock.clone(), shards.clone());
-            let (memory, threads, stop) = (self.memory, self.threads, self.stop.clone());
+        let Passed { count, found } = {
+            let shards: Vec<_> = batch.iter().map(|(_, shard)| shard.clone()).collect();
+            let (job, clock, stop) = (self.job.clone(), self.pass_clock.clone(), self.stop.clone());
+            let (memory, threads) = (self.memory, self.threads);
             let result = tokio::task::spawn_blocking(move || {
-                passes(&job, &shards, memory, threads, &clock, &stop)
+                pass_some(&job, &shards, at_most, memory, threads, &clock, &stop)
             })
             .await;
             result.map_err(|error| Error::Usage(format!("the pass was aborted: {error}")))??
@@ -315,99 +317,21 @@ impl Scheduler {
         {
             let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
             measured.pass_seconds += begun.elapsed().as_secs_f64();
-            measured.passes += passed.len() as u64;
-            for found in passed
-                .iter()
-                .flat_map(|passed| passed.found.iter().flatten())
-            {
+            measured.passes += u64::from(count > 0);
+            for found in found.iter().flatten() {
                 measured.stats.add(&found.stats);
             }
         }
-        let mut work = Vec::with_capacity(lines.len());
-        let mut slots: Vec<Option<Waiting>> = lines.into_iter().zip(shards).map(Some).collect();
-        for Passed { shards, found } in passed {
-            let found = match found {
-                Ok(found) => Ok(Arc::new(found)),
-                Err(budget) => Err(budget),
-            };
-            for (number, slot) in shards
-                .enumerate()
-                .filter_map(|(number, position)| Some((number, slots.get_mut(position)?.take()?)))
-            {
-                work.push((slot, number, found.clone()));
-            }
-        }
-        let finish = move |((line, shard), number, found): (Waiting, usize, SharedFound)| async move {
-            let found = match found {
-                Ok(found) => found,
-                Err(budget) => {
-                    let reason = format!(
-                        "the values found for its rows exceed the {budget} bytes that --memory leaves; raise --memory"
-                    );
-                    let uri = shard.files.main.uri.clone();
-                    return ShardOutcome {
-                        line,
-                        result: Err(ShardError::Malformed { uri, reason }),
-                    };
-                }
-            };
-            let result = self.finish(&line, shard, number, found).await;
-            ShardOutcome { line, result }
-        };
-        Ok(futures::stream::iter(work)
-            .map(finish)
+        let rest = batch.split_off(count);
+        let found = found.map(Arc::new);
+        let finisher = self.finisher.clone();
+        let finished = futures::stream::iter(batch.into_iter().enumerate())
+            .map(move |(number, (line, shard))| {
+                Task::spawn(finisher.clone().finish(line, shard, number, found.clone()))
+            })
             .buffer_unordered(self.in_flight.min(self.threads * 8))
-            .boxed())
-    }
-
-    async fn finish_loaded(
-        &self,
-        line: PlanLine,
-        shard: std::result::Result<Arc<LoadedShard>, ShardError>,
-    ) -> ShardOutcome {
-        let result = match shard {
-            Ok(shard) => self.finish(&line, shard, 0, Arc::new(Vec::new())).await,
-            Err(error) => Err(error),
-        };
-        ShardOutcome { line, result }
-    }
-
-    /// Builds and publishes one shard.
-    async fn finish(
-        &self,
-        line: &PlanLine,
-        shard: Arc<LoadedShard>,
-        number: usize,
-        found: Arc<Vec<Found>>,
-    ) -> std::result::Result<ShardDone, ShardError> {
-        // What is begun is published; what only waits for its turn is left to the next run.
-        if self.stop.is_requested() {
-            return Err(ShardError::Stopped);
-        }
-        let digest = self.job.digest.clone();
-        let uri = shard.files.main.uri.clone();
-        let footer_sha256 = shard.files.main.footer_sha256.clone();
-        let lookups = self.job.match_lookups();
-        let built = on_cpu(&self.cpu, &self.shard_clock, &uri, move || {
-            let seen = found_for(&found, number);
-            let (matched, sources) = matches(&shard, &found, number, &lookups);
-            let Sidecar {
-                bytes,
-                rows,
-                counts,
-            } = encode::sidecar(&shard, &seen, &digest)?;
-            Ok((payload(bytes), rows, counts, matched, sources))
-        });
-        let (payload, rows, columns, matched, sources) = built.await?;
-        let output = publish(&self.job, &self.fence, line, payload).await?;
-        Ok(ShardDone {
-            rows,
-            matched,
-            columns,
-            sources,
-            footer_sha256,
-            output,
-        })
+            .boxed();
+        Ok((finished, rest))
     }
 
     async fn write_part(
@@ -438,41 +362,4 @@ impl Scheduler {
         .map(Some)
         .map_err(state_error)
     }
-}
-
-async fn load(
-    job: &Arc<Job>,
-    cpu: &Semaphore,
-    clock: &Arc<CpuClock>,
-    line: &PlanLine,
-) -> std::result::Result<LoadedShard, ShardError> {
-    let meta = storage::ObjectMeta {
-        key: line.path.clone(),
-        size: line.size,
-        etag: line.etag.clone(),
-    };
-    let uri = format!("{}{}", job.main.uri(), line.path);
-    let fetched = guarded_future(&uri, shard::fetch(job, meta)).await?;
-    let job = job.clone();
-    on_cpu(cpu, clock, &uri, move || shard::load(&job, fetched)).await
-}
-
-/// Runs CPU work of a shard on one of the run's threads.
-async fn on_cpu<T: Send + 'static>(
-    cpu: &Semaphore,
-    clock: &Arc<CpuClock>,
-    uri: &str,
-    work: impl FnOnce() -> std::result::Result<T, ShardError> + Send + 'static,
-) -> std::result::Result<T, ShardError> {
-    let Ok(_permit) = cpu.acquire().await else {
-        return Err(ShardError::Stopped);
-    };
-    let (clock, name) = (clock.clone(), uri.to_owned());
-    let task = tokio::task::spawn_blocking(move || clock.time(|| guarded(&name, work)));
-    task.await.unwrap_or_else(|error| {
-        Err(ShardError::Panic {
-            uri: uri.to_owned(),
-            message: error.to_string(),
-        })
-    })
 }

@@ -315,6 +315,10 @@ fn examine(
                 known.digest, job.digest
             ),
         ),
+        Some(known) if !known.written_by_us => say(
+            "provenance",
+            "another tool has rewritten the file".to_owned(),
+        ),
         Some(known) if known.main_footer_sha256 != files.main.footer_sha256 => say(
             "provenance",
             "main has changed since it was made".to_owned(),

@@ -1,0 +1,186 @@
+//! What happens to one shard: it is loaded, and later built and published, each as a task of its
+//! own.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use storage::state::fence::Fence;
+use storage::state::plan::PlanLine;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use crate::encode::{self, Sidecar};
+use crate::error::ShardError;
+use crate::job::Job;
+use crate::lookup::Found;
+use crate::run::batch::{found_for, guarded, guarded_future};
+use crate::run::publish::{payload, publish};
+use crate::run::stop::Stop;
+use crate::run::tally::{ShardDone, ShardOutcome, matches};
+use crate::shard::{self, LoadedShard};
+use crate::workers::CpuClock;
+
+/// A loaded shard that waits for its pass.
+pub type Waiting = (PlanLine, Arc<LoadedShard>);
+/// A shard that was loaded, or why not.
+pub type Loaded = (PlanLine, Result<Arc<LoadedShard>, ShardError>);
+/// What a pass found for several shards, or the budget that the values of one exceed.
+pub type SharedFound = Result<Arc<Vec<Found>>, u64>;
+
+/// A spawned task that ends with whoever waits for it.
+///
+/// A future in a buffered stream stands still while the stream is not polled, with all that it
+/// holds: a turn on the CPU, a request's place. A task goes on and gives them back.
+#[derive(Debug)]
+pub struct Task<T>(JoinHandle<T>);
+
+impl<T: Send + 'static> Task<T> {
+    /// Starts the work.
+    pub fn spawn(work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self(tokio::spawn(work))
+    }
+}
+
+impl<T> Future for Task<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match Pin::new(&mut self.0).poll(context) {
+            Poll::Ready(Ok(result)) => Poll::Ready(result),
+            // Only the end of the runtime cancels a task that is still waited for.
+            Poll::Ready(Err(error)) if error.is_cancelled() => Poll::Pending,
+            Poll::Ready(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Loads and finishes shards; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Finisher {
+    job: Arc<Job>,
+    fence: Fence,
+    stop: Stop,
+    cpu: Arc<Semaphore>,
+    clock: Arc<CpuClock>,
+}
+
+impl Finisher {
+    /// For a run whose CPU work may take `threads` threads.
+    pub fn new(job: Arc<Job>, fence: Fence, stop: Stop, threads: usize) -> Self {
+        Self {
+            job,
+            fence,
+            stop,
+            cpu: Arc::new(Semaphore::new(threads)),
+            clock: Arc::default(),
+        }
+    }
+
+    /// CPU time of loading and building so far.
+    pub fn cpu_time(&self) -> Duration {
+        self.clock.total()
+    }
+
+    /// Fetches a shard and decodes its keys.
+    pub async fn load(self, line: PlanLine) -> Loaded {
+        let meta = storage::ObjectMeta {
+            key: line.path.clone(),
+            size: line.size,
+            etag: line.etag.clone(),
+        };
+        let uri = format!("{}{}", self.job.main.uri(), line.path);
+        let loaded = match guarded_future(&uri, shard::fetch(&self.job, meta)).await {
+            Ok(fetched) => {
+                let job = self.job.clone();
+                self.on_cpu(&uri, move || shard::load(&job, fetched)).await
+            }
+            Err(error) => Err(error),
+        };
+        (line, loaded.map(Arc::new))
+    }
+
+    /// Builds and publishes the shard that was `number` in its pass.
+    pub async fn finish(
+        self,
+        line: PlanLine,
+        shard: Arc<LoadedShard>,
+        number: usize,
+        found: SharedFound,
+    ) -> ShardOutcome {
+        let result = match found {
+            Ok(found) => self.publish(&line, shard, number, found).await,
+            Err(budget) => Err(ShardError::Malformed {
+                uri: shard.files.main.uri.clone(),
+                reason: format!(
+                    "the values found for its rows exceed the {budget} bytes that --memory leaves; raise --memory"
+                ),
+            }),
+        };
+        ShardOutcome { line, result }
+    }
+
+    async fn publish(
+        &self,
+        line: &PlanLine,
+        shard: Arc<LoadedShard>,
+        number: usize,
+        found: Arc<Vec<Found>>,
+    ) -> Result<ShardDone, ShardError> {
+        // What is begun is published; what only waits for its turn is left to the next run.
+        if self.stop.is_requested() {
+            return Err(ShardError::Stopped);
+        }
+        let digest = self.job.digest.clone();
+        let uri = shard.files.main.uri.clone();
+        let footer_sha256 = shard.files.main.footer_sha256.clone();
+        let lookups = self.job.match_lookups();
+        let built = self.on_cpu(&uri, move || {
+            let seen = found_for(&found, number);
+            let (matched, sources) = matches(&shard, &found, number, &lookups);
+            let Sidecar {
+                bytes,
+                rows,
+                counts,
+            } = encode::sidecar(&shard, &seen, &digest)?;
+            Ok((payload(bytes), rows, counts, matched, sources))
+        });
+        let (payload, rows, columns, matched, sources) = built.await?;
+        let output = publish(&self.job, &self.fence, line, payload).await?;
+        Ok(ShardDone {
+            rows,
+            matched,
+            columns,
+            sources,
+            footer_sha256,
+            output,
+        })
+    }
+
+    /// Runs CPU work of a shard on one of the run's threads.
+    async fn on_cpu<T: Send + 'static>(
+        &self,
+        uri: &str,
+        work: impl FnOnce() -> Result<T, ShardError> + Send + 'static,
+    ) -> Result<T, ShardError> {
+        let Ok(_permit) = self.cpu.acquire().await else {
+            return Err(ShardError::Stopped);
+        };
+        let (clock, name) = (self.clock.clone(), uri.to_owned());
+        let task = tokio::task::spawn_blocking(move || clock.time(|| guarded(&name, work)));
+        task.await.unwrap_or_else(|error| {
+            Err(ShardError::Panic {
+                uri: uri.to_owned(),
+                message: error.to_string(),
+            })
+        })
+    }
+}
