@@ -79,7 +79,7 @@ fn replay(keep_state: bool) {
     for part in [
         "out/part/4.parquet",
         "another pipeline",
-        "nothing was written",
+        "no shard was touched",
         "--output-prefix",
     ] {
         assert!(refused.stderr.contains(part), "{}", refused.stderr);

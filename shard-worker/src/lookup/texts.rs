@@ -77,13 +77,6 @@ impl TextFiles {
                 runtime: runtime.clone(),
             };
             if !meta.key.ends_with(".parquet") {
-                if *kind.get_or_insert(KeyKind::Bytes) != KeyKind::Bytes {
-                    let reason = "its keys are texts, those of the files before it integers";
-                    return Err(Error::side_input(
-                        &format!("{}{}", store.uri(), meta.key),
-                        reason,
-                    ));
-                }
                 files.push(TextFile::Lines {
                     object,
                     uri: format!("{}{}", store.uri(), meta.key),
