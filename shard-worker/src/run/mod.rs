@@ -1,6 +1,7 @@
 //! Running a job on one machine: plan, chunks, publish, seal.
 
 pub mod batch;
+pub mod decision;
 pub mod finisher;
 pub mod planning;
 pub mod progress;

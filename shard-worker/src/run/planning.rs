@@ -3,21 +3,20 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
+use storage::ObjectMeta;
 use storage::state::RunId;
-use storage::state::diff::{Decision, FooterFinding, Policy, after_footer};
+use storage::state::diff::{Decision, Policy};
 use storage::state::join::{Diff, Planned as Found, Shard};
 use storage::state::manifest::{ManifestPart, Recorded, Totals};
 use storage::state::merge::OnDamage;
 use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanWriter};
-use storage::state::report::{MainShard, OutputShard, ShardLine, ShardStatus, write_lines};
-use storage::{ObjectMeta, Store};
+use storage::state::report::{ShardLine, write_lines};
 use time::OffsetDateTime;
 
-use crate::error::{Error, Result, ShardError};
+use crate::error::Result;
 use crate::job::Job;
-use crate::parquet_file::ParquetFile;
-use crate::provenance::Provenance;
 use crate::run::batch::guarded_future;
+use crate::run::decision::{Decided, conflict, decide, refuse_foreign};
 use crate::run::stop::Stop;
 use crate::run::{RunOptions, state_error};
 use crate::shard;
@@ -133,17 +132,6 @@ pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Re
     }
     preview.skipped = diff.skipped_in_main();
     Ok(preview)
-}
-
-/// A shard of main with its final decision.
-struct Decided {
-    main: ObjectMeta,
-    output: Option<ObjectMeta>,
-    decision: Decision,
-    /// What the manifest, or the footer, knows of a shard that is kept.
-    kept: Option<ShardLine>,
-    /// Whether only its footer vouches for it.
-    by_footer: bool,
 }
 
 /// Lists, compares and writes the plan. Refuses a prefix with shards of another pipeline
@@ -338,168 +326,6 @@ async fn write_found(
         .map_err(state_error)?;
     planned.kept_parts.push(part);
     Ok(())
-}
-
-/// Reads the footer of what is in a shard's place, where nothing else vouches for it.
-async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided> {
-    let Found {
-        main,
-        output,
-        recorded,
-        decision,
-    } = found;
-    let recorded = recorded.map(|recorded| recorded.line);
-    if decision != Decision::CheckFooter {
-        let kept = if decision == Decision::Skip {
-            recorded
-        } else {
-            None
-        };
-        return Ok(Decided {
-            main,
-            output,
-            decision,
-            kept,
-            by_footer: false,
-        });
-    }
-    let Some(existing) = output.clone() else {
-        return Ok(Decided {
-            main,
-            output,
-            decision: Decision::Create,
-            kept: None,
-            by_footer: false,
-        });
-    };
-    // One object that has just gone or changed is its shard's affair; a store that refuses or
-    // does not answer is the run's.
-    let storage = |error: ShardError| match error {
-        ShardError::Storage(error) if !error.is_not_found() && !error.is_conflict() => {
-            Err(Error::Storage(error))
-        }
-        other => Ok(other),
-    };
-    let side = match open_guarded(&*job.output, existing.clone(), job).await {
-        Ok(side) => side,
-        Err(error) => {
-            let reason = storage(error)?;
-            tracing::info!(shard = %main.key, "made again: {reason}");
-            if matches!(&reason, ShardError::Storage(error) if error.is_not_found()) {
-                return Ok(Decided {
-                    main,
-                    output: None,
-                    decision: Decision::Create,
-                    kept: None,
-                    by_footer: false,
-                });
-            }
-            let decision = after_footer(&existing, &FooterFinding::Unreadable, policy);
-            return Ok(Decided {
-                main,
-                output,
-                decision,
-                kept: None,
-                by_footer: false,
-            });
-        }
-    };
-    let provenance = Provenance::of(&side);
-    // Main that cannot be read will fail as a shard; what is there then is not ours to judge.
-    let main_file = match open_guarded(&*job.main, main.clone(), job).await {
-        Ok(file) => Some(file),
-        Err(error) => {
-            storage(error)?;
-            None
-        }
-    };
-    let same_main = main_file.as_ref().is_some_and(|file| {
-        provenance
-            .as_ref()
-            .is_some_and(|known| known.main_footer_sha256 == file.footer_sha256)
-    });
-    let same_rows = main_file
-        .as_ref()
-        .is_some_and(|file| file.num_rows() == side.num_rows());
-    let finding = match &provenance {
-        None => FooterFinding::Foreign,
-        Some(known) if !known.written_by_us => FooterFinding::Unreadable,
-        Some(known) => FooterFinding::Ours {
-            digest: known.digest.clone(),
-            same_main,
-            same_rows,
-        },
-    };
-    let decision = after_footer(&existing, &finding, policy);
-    let kept = (decision == Decision::Skip).then(|| ShardLine {
-        path: main.key.clone(),
-        status: ShardStatus::Done,
-        rows: side.num_rows() as u64,
-        matched: 0,
-        nulls: std::collections::BTreeMap::new(),
-        main: MainShard {
-            size: main.size,
-            etag: main.etag.clone(),
-            footer_sha256: main_file.map(|file| file.footer_sha256),
-        },
-        output: Some(OutputShard {
-            size: existing.size,
-            etag: existing.etag.clone(),
-            sha256: None,
-        }),
-        reason: None,
-    });
-    Ok(Decided {
-        main,
-        output,
-        decision,
-        kept,
-        by_footer: true,
-    })
-}
-
-/// Refuses a prefix that holds something else than this pipeline's shards.
-async fn refuse_foreign(job: &Job, orphan: &ObjectMeta) -> Result<()> {
-    // What cannot be read says nothing about its maker.
-    let Ok(file) = open_guarded(&*job.output, orphan.clone(), job).await else {
-        return Ok(());
-    };
-    match Provenance::of(&file) {
-        Some(known) if known.digest == job.digest => Ok(()),
-        known => {
-            let digest = known.map(|known| known.digest);
-            Err(conflict(job, &orphan.key, digest.as_deref()))
-        }
-    }
-}
-
-/// Opens a footer; a parser that panics on it makes it unreadable.
-async fn open_guarded(
-    store: &dyn Store,
-    meta: ObjectMeta,
-    job: &Job,
-) -> std::result::Result<ParquetFile, ShardError> {
-    let uri = format!("{}{}", store.uri(), meta.key);
-    guarded_future(&uri, ParquetFile::open(store, meta, &job.hints[0])).await
-}
-
-fn conflict(job: &Job, key: &str, digest: Option<&str>) -> Error {
-    let uri = format!("{}{key}", job.output.uri());
-    let what = match digest {
-        Some(digest) => format!(
-            "was made by another pipeline (digest {}, this one is {})",
-            short(digest),
-            short(&job.digest)
-        ),
-        None => "is not a sidecar shard of this tool".to_owned(),
-    };
-    Error::Usage(format!(
-        "{uri} {what}; no shard was touched: choose another output prefix (--output-prefix), or remove what is there"
-    ))
-}
-
-fn short(digest: &str) -> &str {
-    digest.get(..12).unwrap_or(digest)
 }
 
 /// How many shards make a chunk: as many as one pass over the side inputs has memory for.
