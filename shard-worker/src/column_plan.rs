@@ -103,12 +103,11 @@ impl ColumnPlan {
     ) -> Result<Self, ShardError> {
         main.check_names()?;
         if main.root(key).is_none() {
-            let names: Vec<&str> = main.roots().iter().map(|field| field.name()).collect();
             return Err(ShardError::schema(
                 &main.uri,
                 format!(
                     "no key column {key:?}; its columns are {}",
-                    names.join(", ")
+                    main.column_names()
                 ),
             ));
         }

@@ -140,12 +140,11 @@ pub fn show(key: Option<&[u8]>, kind: KeyKind) -> String {
 /// Which kind of key a leaf holds, or why it cannot be a key.
 pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), ShardError> {
     let Some(root) = file.root(name) else {
-        let names: Vec<&str> = file.roots().iter().map(|field| field.name()).collect();
         return Err(ShardError::schema(
             &file.uri,
             format!(
                 "no key column {name:?}; its columns are {}",
-                names.join(", ")
+                file.column_names()
             ),
         ));
     };

@@ -364,6 +364,12 @@ impl ParquetFile {
         self.metadata.file_metadata().schema().get_fields()
     }
 
+    /// Names of the top-level columns, for messages.
+    pub fn column_names(&self) -> String {
+        let names: Vec<&str> = self.roots().iter().map(|field| field.name()).collect();
+        names.join(", ")
+    }
+
     /// Position of the top-level column of exactly this name.
     pub fn root(&self, name: &str) -> Option<usize> {
         self.roots().iter().position(|field| field.name() == name)

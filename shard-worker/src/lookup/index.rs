@@ -262,11 +262,10 @@ fn value_reader(
         {
             return Ok(ValueReader::SourceName(name.clone()));
         }
-        let names: Vec<&str> = file.roots().iter().map(|root| root.name()).collect();
         return Err(side_input(format!(
             "no column {:?}; its columns are {}",
             field.name(),
-            names.join(", ")
+            file.column_names()
         )));
     };
     if file.has_int96(root) {

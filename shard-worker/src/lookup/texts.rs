@@ -138,10 +138,12 @@ impl TextFiles {
 
 fn text_leaf(file: &ParquetFile, name: &str) -> Result<usize> {
     let Some(root) = file.root(name) else {
-        let names: Vec<&str> = file.roots().iter().map(|field| field.name()).collect();
         return Err(Error::side_input(
             &file.uri,
-            format!("no column {name:?}; its columns are {}", names.join(", ")),
+            format!(
+                "no column {name:?}; its columns are {}",
+                file.column_names()
+            ),
         ));
     };
     let natural = natural_type(file, root).map_err(|error| Error::side_input(&file.uri, error))?;

@@ -76,19 +76,14 @@ async fn check_first(
         .as_ref()
         .or(spec.target_key_column.as_ref())
         .unwrap_or(&context.dataset.key_column);
-    let names = || {
-        sibling
-            .roots()
-            .iter()
-            .map(|field| field.name())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
     for name in std::iter::once(key).chain(spec.columns.iter().flatten()) {
         if sibling.root(name).is_none() {
             return Err(Error::side_input(
                 &sibling.uri,
-                format!("no column {name:?}; its columns are {}", names()),
+                format!(
+                    "no column {name:?}; its columns are {}",
+                    sibling.column_names()
+                ),
             ));
         }
     }
@@ -136,10 +131,12 @@ impl Op for Merge {
                 continue;
             }
             let Some(root) = sibling.root(name) else {
-                let names: Vec<&str> = sibling.roots().iter().map(|field| field.name()).collect();
                 return Err(ShardError::schema(
                     &sibling.uri,
-                    format!("no column {name:?}; its columns are {}", names.join(", ")),
+                    format!(
+                        "no column {name:?}; its columns are {}",
+                        sibling.column_names()
+                    ),
                 ));
             };
             let main_has_it = !matches!(plan.value(name), None | Some(Value::Empty));
