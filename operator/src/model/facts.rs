@@ -1,0 +1,217 @@
+//! What the background work on one output prefix (lock, plan, progress, seal) is known to have
+//! done. A snapshot of plain values; a new one whenever something changed.
+
+use std::collections::BTreeMap;
+
+/// A range `[first, end)` of the plan's chunks: what one Job index does.
+pub type Item = (u64, u64);
+
+/// What is known of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunFacts {
+    /// The run that this is about.
+    pub run: String,
+    /// The writer lock.
+    pub lock: LockFacts,
+    /// The plan.
+    pub plan: PlanFacts,
+    /// The batches whose files are beside the output, in order of their numbers; empty until
+    /// `batches_loaded`.
+    pub batches: Vec<BatchFacts>,
+    /// Whether the files of batches, and the reports of their items, were read since the operator
+    /// started.
+    pub batches_loaded: bool,
+    /// Progress, over all items.
+    pub progress: ProgressFacts,
+    /// Verification and seal.
+    pub seal: SealFacts,
+    /// Trouble with the store that is being retried, in words with the way out.
+    pub trouble: Option<String>,
+}
+
+/// How the writer lock stands.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum LockFacts {
+    /// Not asked for.
+    #[default]
+    Idle,
+    /// Being asked for.
+    Acquiring,
+    /// Held.
+    Held {
+        /// The fencing number that workers carry.
+        epoch: u64,
+    },
+    /// Somebody else holds it, the prefix above it or one inside it; asked for again regularly.
+    Waiting {
+        /// Who, in words.
+        holder: String,
+    },
+    /// It was held and somebody took over.
+    Lost {
+        /// Who, in words.
+        by: String,
+    },
+    /// Given up.
+    Released,
+}
+
+/// How the plan stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum PlanFacts {
+    /// None was asked for.
+    #[default]
+    None,
+    /// Being made.
+    Going {
+        /// Main shards seen so far.
+        listed: u64,
+    },
+    /// Made, and written beside the output.
+    Made(PlanTotals),
+    /// Refused for a reason that no retry mends; in words with the way out.
+    Refused {
+        /// Reason word, such as `PrefixConflict` or `NoShards`.
+        reason: String,
+        /// In words.
+        message: String,
+    },
+}
+
+/// What a plan holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlanTotals {
+    /// Main shards.
+    pub shards: u64,
+    /// Shards to make: the plan's chunks.
+    pub todo: u64,
+    /// Shards that are in place and right.
+    pub kept: u64,
+    /// Rows of those, where known.
+    pub kept_rows: u64,
+    /// Rows of those that matched, where known.
+    pub kept_matched: u64,
+    /// Bytes of main shards to do.
+    pub bytes: u64,
+    /// Rows of a shard, on average over sampled footers; 0 if none could be read.
+    pub rows_per_shard: f64,
+}
+
+/// A batch: the items of one Job, and the attempts at them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BatchFacts {
+    /// Its number, from 0.
+    pub batch: u32,
+    /// The attempts whose files are there, oldest first.
+    pub attempts: Vec<AttemptFacts>,
+}
+
+/// An attempt at a batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AttemptFacts {
+    /// Its number, from 1.
+    pub attempt: u32,
+    /// Its items, in order of the Job's index.
+    pub items: Vec<Item>,
+    /// Whether any worker of it has ever reported.
+    pub was_seen: bool,
+    /// Items that have ended for good so far (every shard done or failed for its own reason).
+    pub ended: u32,
+    /// What became of it; only once asked for, after its Job ended or went.
+    pub settled: Option<Settled>,
+}
+
+/// What became of an attempt, by the reports beside the output, whatever its Job says.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Settled {
+    /// Items that have shards which are neither done nor failed for a reason of their own.
+    pub lost: Vec<Item>,
+    /// Why items were lost, in the words of the first that says so.
+    pub reason: Option<String>,
+    /// Whether that reason is one that no retry mends (exit 2 of a worker).
+    pub is_permanent: bool,
+}
+
+/// Progress, summed over all items of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProgressFacts {
+    /// Shards published by this run or found in place by its workers.
+    pub done: u64,
+    /// Shards that failed for a reason of their own.
+    pub failed: u64,
+    /// Rows of the shards that are done.
+    pub rows: u64,
+    /// Rows that matched.
+    pub matched: u64,
+    /// Rows without a value, and rows counted, by column.
+    pub nulls: BTreeMap<String, (u64, u64)>,
+    /// Wall seconds that items spent before the first shard (start and index pass), summed.
+    pub fixed_seconds: f64,
+    /// Items in that sum.
+    pub fixed_items: u64,
+    /// Wall seconds that items spent on shards, summed.
+    pub shard_seconds: f64,
+    /// Shards in that sum.
+    pub shard_count: u64,
+    /// Shards that were finished within the last window, and its length in seconds; 0 seconds
+    /// before there is one.
+    pub window_shards: u64,
+    /// Rows of those.
+    pub window_rows: u64,
+    /// Length of the window.
+    pub window_seconds: f64,
+    /// Workers that finished a shard within the window.
+    pub window_workers: u32,
+    /// When a shard was last finished, in milliseconds since the epoch of Unix.
+    pub last_progress_ms: Option<i64>,
+    /// The first failed shards by path, ten at most.
+    pub failures: Vec<FailureNote>,
+}
+
+/// A failed shard.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct FailureNote {
+    /// Its path.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// How verification and seal stand.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum SealFacts {
+    /// Not asked for.
+    #[default]
+    None,
+    /// The output is being listed against the plan.
+    Going {
+        /// Shards checked so far.
+        checked: u64,
+    },
+    /// The manifest is written, and the sentinel if the output is whole.
+    Sealed(SealTotals),
+    /// The output does not hold what reports said: these items have to be done again.
+    Missing {
+        /// The items.
+        items: Vec<Item>,
+        /// In words: how many, and the first.
+        message: String,
+    },
+}
+
+/// What a seal counted.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SealTotals {
+    /// Shards in the output.
+    pub shards: u64,
+    /// Shards that failed.
+    pub failed: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Rows that matched.
+    pub matched: u64,
+    /// Object that lists every failed shard; `None` if none failed.
+    pub failure_report: Option<String>,
+    /// The first failed shards, ten at most.
+    pub failures: Vec<FailureNote>,
+}

@@ -1,0 +1,13 @@
+//! The plain values between the parts of the operator: what was observed, what a run is known to
+//! have done, and what was decided. No I/O and no rules.
+
+mod decision;
+mod facts;
+mod observed;
+
+pub use decision::{Action, Decision, EventKind, EventNote, JobSpec};
+pub use facts::{
+    AttemptFacts, BatchFacts, FailureNote, Item, LockFacts, PlanFacts, PlanTotals, ProgressFacts,
+    RunFacts, SealFacts, SealTotals, Settled,
+};
+pub use observed::{JobEnd, Observed, ObservedJob, ObservedPods, Settings};

@@ -1,0 +1,116 @@
+//! What one reconcile has seen. Built in one place (`observe`), read by the rules.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crds::SidecarJob;
+
+use super::facts::RunFacts;
+
+/// Everything that a decision about one SidecarJob rests on.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The object as the API server has it, status included.
+    pub object: Arc<SidecarJob>,
+    /// Its child Jobs: those that it controls, by our label.
+    pub jobs: Vec<ObservedJob>,
+    /// Its worker pods, summed.
+    pub pods: ObservedPods,
+    /// What the background work on its output prefix knows; `None` before it was started.
+    pub run: Option<Arc<RunFacts>>,
+    /// When live numbers (rates, counters) were last written to the status, in milliseconds since
+    /// the epoch of Unix; `None` since the operator started.
+    pub live_written_ms: Option<i64>,
+    /// A random number, for the name of a run that begins now.
+    pub random: u32,
+    /// How the operator was installed.
+    pub settings: Arc<Settings>,
+}
+
+/// A child Job.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ObservedJob {
+    /// Its name.
+    pub name: String,
+    /// For conditional writes.
+    pub resource_version: String,
+    /// The run that it belongs to, from its labels.
+    pub run: String,
+    /// Number of the batch within the run, from its labels; 0 is the canary if there is one.
+    pub batch: u32,
+    /// Number of the attempt at that batch, from 1.
+    pub attempt: u32,
+    /// The epoch that its workers carry.
+    pub epoch: u64,
+    /// Whether its `spec.suspend` is true.
+    pub is_suspended: bool,
+    /// Whether it carries a queue's label, so that `suspend` is somebody else's.
+    pub is_queued: bool,
+    /// `spec.parallelism`.
+    pub parallelism: u32,
+    /// `spec.completions`: the items of the attempt.
+    pub completions: u32,
+    /// Pods that are pending or running.
+    pub active: u32,
+    /// Pods that are ready.
+    pub ready: u32,
+    /// Pods that are being deleted.
+    pub terminating: u32,
+    /// Indexes that ended well.
+    pub succeeded: u32,
+    /// Indexes that ended badly for good (length of `failedIndexes`).
+    pub failed_indexes: u32,
+    /// How it ended; `None` while it runs. `FailureTarget` and `SuccessCriteriaMet` count only
+    /// once no pod is left.
+    pub end: Option<JobEnd>,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+}
+
+/// How a Job ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum JobEnd {
+    /// Every index succeeded.
+    Complete,
+    /// Some didn't; the Job controller's reason and words.
+    Failed {
+        /// Such as `FailedIndexes` or `PodFailurePolicy`.
+        reason: String,
+        /// In words.
+        message: String,
+    },
+}
+
+/// The worker pods of a SidecarJob, summed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ObservedPods {
+    /// Pods that exist and have not ended.
+    pub live: u32,
+    /// Of them, pods whose container runs.
+    pub ready: u32,
+    /// Of them, pods that have no node yet or whose container hasn't started.
+    pub pending: u32,
+    /// The scheduler's words about a pod that fits on no node.
+    pub unschedulable: Option<String>,
+    /// Why a container can't start (image, config), in the kubelet's words.
+    pub cannot_start: Option<String>,
+}
+
+/// How the operator was installed; the same for every object.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Image of the workers where the object names none.
+    pub worker_image: String,
+    /// Keys of labels that are copied from a SidecarJob to its Jobs and pods.
+    pub copied_labels: Vec<String>,
+    /// Environment that every worker gets (endpoint, region of the installation), by name.
+    pub worker_environment: BTreeMap<String, String>,
+    /// Seconds that an item should take.
+    pub item_seconds: f64,
+    /// Most items of a Job, at most 5,000.
+    pub items_per_job: u32,
+    /// Seconds between two writes of live numbers to a status.
+    pub live_status_seconds: i64,
+    /// Seconds over which speed is measured, and the least time between two changes of the number of workers.
+    pub window_seconds: i64,
+}
