@@ -102,6 +102,7 @@ fn diff<'a>(job: &'a Job, recorded: &Recorded, skip_existing: bool) -> Diff<'a> 
     let policy = Policy {
         digest: job.digest.clone(),
         skip_existing,
+        replaces: Vec::new(),
     };
     let lines = recorded.lines(&job.output, OnDamage::Skip);
     Diff::new(
@@ -200,6 +201,7 @@ pub async fn plan(
         let policy = Policy {
             digest: job.digest.clone(),
             skip_existing: options.skip_existing,
+            replaces: Vec::new(),
         };
         let decided = futures::stream::iter(window)
             .map(|found| decide(job, found, &policy))

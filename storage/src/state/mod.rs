@@ -8,7 +8,9 @@
 //! | module | file |
 //! |---|---|
 //! | [`lock`], [`writer`], [`fence`] | `_sidecar/writer.json` |
+//! | [`frozen_job`] | `_sidecar/runs/<run>/job.json` |
 //! | [`plan`] | `_sidecar/runs/<run>/plan/…` |
+//! | [`batch`] | `_sidecar/runs/<run>/batches/<batch>-<attempt>.json` |
 //! | [`report`] | `_sidecar/runs/<run>/chunks/<n>.json`, `….jsonl.zst` |
 //! | [`manifest`], [`merge`] | `_sidecar/manifest.json` |
 //! | [`sentinel`] | `_SUCCESS` |
@@ -17,12 +19,14 @@
 //! Decisions ([`lock`], [`diff`]) are pure functions of plain values; the time is handed in.
 
 pub mod ancestors;
+pub mod batch;
 mod claim;
 pub mod clock;
 pub mod diff;
 mod document;
 mod error;
 pub mod fence;
+pub mod frozen_job;
 pub mod identity;
 pub mod join;
 pub mod layout;

@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use super::document::{self, Document, FORMAT_VERSION};
 use super::error::Result;
 use super::lines::{LinesReader, LinesWriter};
+use super::manifest::Totals;
 use super::{RunId, layout};
 use crate::store::{ETag, Store};
 
@@ -74,7 +75,7 @@ pub enum ExistingAction {
 }
 
 /// `plan.json`: what the parts hold together. Written after them: a plan without it isn't whole.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanSummary {
     /// Version of the format.
     pub version: u32,
@@ -95,6 +96,15 @@ pub struct PlanSummary {
     pub shards: u64,
     /// Bytes of their main shards.
     pub bytes: u64,
+    /// Rows of a shard, estimated from footers that were sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_per_shard: Option<f64>,
+    /// Digests of earlier pipelines whose shards this run replaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<String>,
+    /// What is in place already and stays; its shards are in no chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Totals>,
 }
 
 impl Document for PlanSummary {
@@ -147,6 +157,9 @@ impl PlanWriter {
             parts: 0,
             shards: 0,
             bytes: 0,
+            rows_per_shard: None,
+            replaces: Vec::new(),
+            kept: None,
         };
         Self {
             store,
@@ -156,6 +169,19 @@ impl PlanWriter {
             part: None,
             summary,
         }
+    }
+
+    /// What the summary says beside what is counted: estimated rows of a shard, digests whose
+    /// shards are replaced, and what is in place and stays. May be told at any time.
+    pub fn describe(
+        &mut self,
+        rows_per_shard: Option<f64>,
+        replaces: Vec<String>,
+        kept: Option<Totals>,
+    ) {
+        self.summary.rows_per_shard = rows_per_shard;
+        self.summary.replaces = replaces;
+        self.summary.kept = kept;
     }
 
     /// Adds a shard. Chunks come in ascending order, none is left out.
@@ -241,6 +267,41 @@ impl PlanReader {
     ) -> Result<Self> {
         let number = chunk / chunks_per_part.max(1);
         Self::open(store, run, number, chunk..chunk + 1).await
+    }
+
+    /// Reads the lines of the chunks of a range, one part after the other; holds them and one
+    /// part.
+    ///
+    /// # Errors
+    /// If the plan lacks a part of the range, one can't be read, is of another run or version,
+    /// or a chunk of the range has no line.
+    pub async fn read_range(
+        store: &dyn Store,
+        run: &RunId,
+        chunks: Range<u64>,
+        chunks_per_part: u64,
+    ) -> Result<Vec<PlanLine>> {
+        let per_part = chunks_per_part.max(1);
+        let mut lines: Vec<PlanLine> = Vec::new();
+        let mut next = chunks.start;
+        while next < chunks.end {
+            let number = next / per_part;
+            let end = chunks.end.min((number + 1).saturating_mul(per_part));
+            let mut reader = Self::open(store, run, number, next..end).await?;
+            let mut expected = next;
+            while let Some(line) = reader.next_line()? {
+                let begins_next = line.chunk == expected;
+                expected += u64::from(begins_next);
+                lines.push(line);
+            }
+            if expected != end {
+                let file = document::uri(store, &layout::plan_part(run, number));
+                let detail = format!("it ends before chunk {expected} of chunks {next} to {end}");
+                return Err(document::malformed(&file, WHAT, detail));
+            }
+            next = end;
+        }
+        Ok(lines)
     }
 
     /// Opens a whole part.

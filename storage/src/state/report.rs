@@ -2,11 +2,13 @@
 //! ends.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use super::batch::WorkItem;
 use super::document::{self, Document, FORMAT_VERSION};
 use super::error::Result;
 use super::lines::{LinesReader, LinesWriter};
@@ -177,8 +179,14 @@ pub struct ChunkReport {
     pub run: RunId,
     /// Digest of its pipeline.
     pub digest: String,
-    /// The chunk.
+    /// The chunk; of a work item its first.
     pub chunk: u64,
+    /// The chunks of the work item; absent if it is one chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<Range<u64>>,
+    /// Number of the attempt at the item's batch, from 1; absent outside of batches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
     /// How far it is.
     pub state: ChunkState,
     /// Who works on it: host or pod.
@@ -221,6 +229,8 @@ impl ChunkReport {
             run,
             digest,
             chunk,
+            chunks: None,
+            attempt: None,
             state: ChunkState::Running,
             worker,
             started_at: now,
@@ -230,6 +240,20 @@ impl ChunkReport {
             failures: Vec::new(),
             reason: None,
         }
+    }
+
+    /// The report of a work item, `item`, in attempt `attempt` at its batch.
+    #[must_use]
+    pub fn of_item(mut self, item: WorkItem, attempt: u32) -> Self {
+        self.chunk = item.first;
+        self.chunks = Some(item.chunks());
+        self.attempt = Some(attempt);
+        self
+    }
+
+    /// The chunks that the report is about.
+    pub fn range(&self) -> Range<u64> {
+        self.chunks.clone().unwrap_or(self.chunk..self.chunk + 1)
     }
 
     /// Reads the report of a chunk; `None` if it hasn't started.
