@@ -18,6 +18,15 @@ pub struct Observed {
     pub pods: ObservedPods,
     /// What the background work on its output prefix knows; `None` before it was started.
     pub run: Option<Arc<RunFacts>>,
+    /// Why the operator can't act on the prefixes of the object until a person changes something
+    /// (no identity towards the store, a Secret without a key). Looked into anew now and then,
+    /// and only while the object has work to do. Nothing is done for such an object: `Stalled`
+    /// with this reason and message.
+    pub refusal: Option<Refusal>,
+    /// What went wrong when the decision before this one was carried out; `None` once one went
+    /// well. Show it (`Reconciling`, reason `ProgressingWithRetry`, this message), and decide as
+    /// if it weren't there: the controller spaces the attempts out by itself.
+    pub trouble: Option<Trouble>,
     /// When live numbers (rates, counters) were last written to the status, in milliseconds since
     /// the epoch of Unix; `None` since the operator started.
     pub live_written_ms: Option<i64>,
@@ -25,6 +34,24 @@ pub struct Observed {
     pub random: u32,
     /// How the operator was installed.
     pub settings: Arc<Settings>,
+}
+
+/// Something that stays as it is until a person acts.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Refusal {
+    /// A word for the condition, such as `IdentityNotAllowed` or `SecretNotFound`.
+    pub reason: &'static str,
+    /// In words, with the way out.
+    pub message: String,
+}
+
+/// Something that was tried and will be tried again.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Trouble {
+    /// A word, such as `JobRefused` (the API server takes no such Job) or `QuotaExceeded`.
+    pub reason: &'static str,
+    /// In words: the API server's, cut to a bearable length. The same words for the same trouble.
+    pub message: String,
 }
 
 /// A child Job.
