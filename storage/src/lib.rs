@@ -11,6 +11,7 @@
 pub mod conformance;
 mod content;
 mod counting;
+mod credentials;
 mod error;
 mod key;
 mod listing;
@@ -22,8 +23,10 @@ pub mod state;
 mod store;
 mod uri;
 
+pub use credentials::{CredentialSource, Credentials};
 pub use error::{Cause, Error, Result};
 pub use open::{AccessKey, ChecksumMode, StorageConfig, Stores};
+pub use s3::{WebIdentity, assume_role_with_web_identity};
 pub use store::{
     ETag, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Store,
 };

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::credentials::CredentialSource;
 use crate::error::Result;
 use crate::local::LocalStore;
 use crate::s3::{Connection, S3Store};
@@ -88,9 +89,19 @@ pub struct Stores {
 impl Stores {
     /// Nothing is read or connected before a store is used.
     pub fn new(config: &StorageConfig) -> Self {
+        Self::connected(config, Connection::new(config, None))
+    }
+
+    /// Stores that are reached with the credentials of `source`; `config.access_key` and the
+    /// AWS chain are not looked at.
+    pub fn with_credentials(config: &StorageConfig, source: Arc<dyn CredentialSource>) -> Self {
+        Self::connected(config, Connection::new(config, Some(source)))
+    }
+
+    fn connected(config: &StorageConfig, connection: Connection) -> Self {
         Self {
             config: config.clone(),
-            connection: Arc::new(Connection::new(config)),
+            connection: Arc::new(connection),
             opened: Mutex::new(HashMap::new()),
         }
     }

@@ -13,20 +13,24 @@ use aws_sdk_s3::config::{
 use tokio::sync::OnceCell;
 
 use super::pace::Pacer;
+use super::provided::{Provided, identity_cache};
+use crate::credentials::CredentialSource;
 use crate::open::{ChecksumMode, StorageConfig};
 
 /// A client, made when it is first needed, and the pace of each bucket.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(super) config: StorageConfig,
+    source: Option<Arc<dyn CredentialSource>>,
     client: OnceCell<Client>,
     pacers: Mutex<HashMap<String, Arc<Pacer>>>,
 }
 
 impl Connection {
-    pub(crate) fn new(config: &StorageConfig) -> Self {
+    pub(crate) fn new(config: &StorageConfig, source: Option<Arc<dyn CredentialSource>>) -> Self {
         Self {
             config: config.clone(),
+            source,
             client: OnceCell::new(),
             pacers: Mutex::new(HashMap::new()),
         }
@@ -41,16 +45,22 @@ impl Connection {
     }
 
     pub(super) async fn client(&self) -> &Client {
-        self.client.get_or_init(|| make_client(&self.config)).await
+        self.client
+            .get_or_init(|| make_client(&self.config, self.source.clone()))
+            .await
     }
 }
 
-async fn make_client(config: &StorageConfig) -> Client {
+async fn make_client(config: &StorageConfig, source: Option<Arc<dyn CredentialSource>>) -> Client {
     let mut loader = aws_config::defaults(BehaviorVersion::latest());
     if let Some(region) = &config.region {
         loader = loader.region(Region::new(region.clone()));
     }
-    if let Some(key) = &config.access_key {
+    if let Some(source) = source {
+        loader = loader
+            .credentials_provider(Provided(source))
+            .identity_cache(identity_cache());
+    } else if let Some(key) = &config.access_key {
         let credentials = Credentials::new(&key.id, &key.secret, None, None, "access key");
         loader = loader.credentials_provider(credentials);
     }

@@ -9,8 +9,10 @@ mod get;
 mod list;
 mod multipart;
 mod pace;
+mod provided;
 mod put;
 mod sweep;
+mod web_identity;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 pub(crate) use connection::Connection;
+pub use web_identity::{WebIdentity, assume_role_with_web_identity};
 
 use crate::counting::Counters;
 use crate::error::{Error, Result};
