@@ -84,6 +84,13 @@ pub struct RunStatus {
     /// Number of this run among those of the job, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<i32>,
+    /// Digests of earlier pipelines whose shards in the output this run replaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub replaces: Vec<String>,
+    /// Whether every shard is made again, also those that are in place and right.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redo_all: bool,
     /// Fencing number of the writer lock that the workers carry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,

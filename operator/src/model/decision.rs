@@ -10,7 +10,9 @@ use super::facts::Item;
 /// A decision. Carried out in order: actions, then the status (if it differs), then events.
 ///
 /// If the status names another run than before, there are no actions: the name has to be in the
-/// API server before anything is created under it.
+/// API server before anything is created under it. A status is only ever written over the version
+/// of the object that was observed (`resourceVersion`): two runs that begin from one old look would
+/// both be right otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
     /// The whole new status; `None` if the object is being deleted.
@@ -56,6 +58,12 @@ pub enum Action {
         attempt: u32,
         /// Its items.
         items: Vec<Item>,
+        /// The epoch of the lock, and the number of earlier attempts at these items that ended by
+        /// themselves: for the batch's file (`storage::state::batch::Batch::counting`), and from
+        /// there back into `AttemptFacts`.
+        epoch: u64,
+        /// See `epoch`.
+        tries: u32,
         /// The Job.
         job: Box<Job>,
         /// Name of the Job that has to be over.

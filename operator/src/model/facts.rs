@@ -71,7 +71,8 @@ pub enum PlanFacts {
     Made(PlanTotals),
     /// Refused for a reason that no retry mends; in words with the way out.
     Refused {
-        /// Reason word, such as `PrefixConflict` or `NoShards`.
+        /// Reason word, such as `PrefixConflict` or `NoShards`. `AccessDenied` may be granted yet:
+        /// the run waits. Everything else ends the run.
         reason: String,
         /// In words.
         message: String,
@@ -113,6 +114,11 @@ pub struct AttemptFacts {
     pub attempt: u32,
     /// Its items, in order of the Job's index.
     pub items: Vec<Item>,
+    /// The epoch that its file records; 0 if it records none.
+    pub epoch: u64,
+    /// The earlier attempts at its items that ended by themselves, as its file records them;
+    /// `None` if it doesn't: then all earlier ones count.
+    pub tries: Option<u32>,
     /// Whether any worker of it has ever reported.
     pub was_seen: bool,
     /// Items that have ended for good so far (every shard done or failed for its own reason).
@@ -190,7 +196,8 @@ pub enum SealFacts {
     },
     /// The manifest is written, and the sentinel if the output is whole.
     Sealed(SealTotals),
-    /// The output does not hold what reports said: these items have to be done again.
+    /// The output does not hold what reports said: these items have to be done again. The first
+    /// attempt that is started after it was found takes it back to `None`.
     Missing {
         /// The items.
         items: Vec<Item>,

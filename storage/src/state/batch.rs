@@ -76,6 +76,19 @@ pub struct Batch {
     pub attempt: u32,
     /// The items, by ascending chunk.
     pub items: Vec<WorkItem>,
+    /// Epoch of the writer lock when it was written; 0 if that isn't recorded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub epoch: u64,
+    /// Earlier attempts at these items that ended by themselves, and not because their Job was
+    /// taken from them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tries: Option<u32>,
+}
+
+// The shape that serde asks for.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(epoch: &u64) -> bool {
+    *epoch == 0
 }
 
 impl Document for Batch {
@@ -98,7 +111,17 @@ impl Batch {
             batch,
             attempt,
             items: items.into_iter().collect(),
+            epoch: 0,
+            tries: None,
         }
+    }
+
+    /// Records what is needed to tell how often these items were tried.
+    #[must_use]
+    pub fn counting(mut self, epoch: u64, tries: u32) -> Self {
+        self.epoch = epoch;
+        self.tries = Some(tries);
+        self
     }
 
     /// Reads the items of an attempt at a batch; `None` if they were never written.
