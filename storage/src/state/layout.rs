@@ -28,6 +28,11 @@ pub fn batches(run: &RunId) -> String {
     format!("{RUNS}{run}/batches/")
 }
 
+/// The shards of a run that failed, for people.
+pub fn failures(run: &RunId) -> String {
+    format!("{RUNS}{run}/failures.jsonl")
+}
+
 /// The run, batch and attempt of which `key` holds the items, if it does.
 pub fn parse_batch(key: &str) -> Option<(RunId, u64, u32)> {
     let (run, name) = key.strip_prefix(RUNS)?.split_once("/batches/")?;

@@ -223,13 +223,14 @@ impl Recorded {
             .flat_map(|sealed| &sealed.manifest.parts)
             .map(|part| part.key.as_str())
             .collect();
-        let left: Vec<&str> = listed
-            .iter()
-            .map(|meta| meta.key.as_str())
-            .filter(|key| !named.contains(key) && layout::parse_chunk_lines(key).is_some())
+        let left: Vec<String> = listed
+            .into_iter()
+            .map(|meta| meta.key)
+            .filter(|key| !named.contains(key.as_str()) && layout::parse_chunk_lines(key).is_some())
             .collect();
+        // Owned keys, so that the future of this can be spawned.
         let adopted: Vec<ManifestPart> = stream::iter(left)
-            .map(|key| adopt(store, key))
+            .map(|key| async move { adopt(store, &key).await })
             .buffered(READS_IN_FLIGHT)
             .try_filter_map(async |part| Ok(part))
             .try_collect()

@@ -1,0 +1,416 @@
+//! What is known of each item of a run, from its latest report, and the sums over them. Pure.
+//!
+//! An item costs a few hundred bytes, so that 20,000 of them (ten million shards) are a few
+//! megabytes.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use storage::ETag;
+use storage::state::batch::Batch;
+use storage::state::report::{ChunkReport, ChunkState, Counts};
+use time::OffsetDateTime;
+
+use super::window::{Sample, Window};
+use crate::model::{AttemptFacts, BatchFacts, FailureNote, Item, ProgressFacts, Settled};
+
+/// Failures that facts name.
+const FAILURES: usize = 10;
+/// Bytes of a failure's reason, at most; all of it is in the lines.
+const REASON_BYTES: usize = 500;
+
+/// The items of a run and what is known of them.
+#[derive(Debug)]
+pub(super) struct Book {
+    batches: BTreeMap<u32, BTreeMap<u32, AttemptState>>,
+    /// By first chunk, which names an item.
+    items: BTreeMap<u64, ItemState>,
+    /// Names of columns; an item's counts refer to them by position.
+    columns: Vec<String>,
+    /// Failed shards by path, with the item that each is of.
+    failures: BTreeMap<String, (u64, String)>,
+    last_progress_ms: Option<i64>,
+    window: Window,
+    sample: Sample,
+}
+
+#[derive(Debug, Default)]
+struct AttemptState {
+    items: Vec<Item>,
+    epoch: u64,
+    tries: Option<u32>,
+    is_being_settled: bool,
+    settled: Option<Settled>,
+}
+
+#[derive(Debug, Default)]
+struct ItemState {
+    end: u64,
+    /// The latest attempt that has the item.
+    attempt: u32,
+    /// Version of the report that was read last.
+    etag: Option<ETag>,
+    /// What that report says; `None` before there is one that can be read.
+    report: Option<Reported>,
+    /// The numbers of the report that was furthest: a further attempt begins with zeros, and
+    /// progress never goes back.
+    best: Numbers,
+}
+
+#[derive(Debug)]
+struct Reported {
+    attempt: u32,
+    worker: u64,
+    state: ChunkState,
+    /// Whether what is done and failed is all that was planned.
+    is_whole: bool,
+    reason: Option<Box<str>>,
+    finished: u64,
+    rows: u64,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    done: u64,
+    failed: u64,
+    /// Shards that its worker made or failed at, without those it found.
+    worked: u64,
+    rows: u64,
+    matched: u64,
+    fixed_seconds: f64,
+    shard_seconds: f64,
+    /// By position of the column: rows without a value, and rows.
+    nulls: Box<[(u32, u64, u64)]>,
+}
+
+impl ItemState {
+    /// Whether every shard is done or has failed for a reason of its own, in the latest attempt.
+    fn is_ended(&self) -> bool {
+        self.is_ended_for(self.attempt)
+    }
+
+    fn is_ended_for(&self, attempt: u32) -> bool {
+        self.report.as_ref().is_some_and(|report| {
+            report.state == ChunkState::Done && report.is_whole && report.attempt >= attempt
+        })
+    }
+}
+
+impl Book {
+    pub(super) fn new(window: Duration) -> Self {
+        Self {
+            batches: BTreeMap::new(),
+            items: BTreeMap::new(),
+            columns: Vec::new(),
+            failures: BTreeMap::new(),
+            last_progress_ms: None,
+            window: Window::new(window),
+            sample: Sample::default(),
+        }
+    }
+
+    /// Takes in the file of an attempt.
+    pub(super) fn add_batch(&mut self, file: &Batch) {
+        let Ok(number) = u32::try_from(file.batch) else {
+            return;
+        };
+        let items: Vec<Item> = file
+            .items
+            .iter()
+            .map(|item| (item.first, item.end))
+            .collect();
+        for (first, end) in &items {
+            let item = self.items.entry(*first).or_default();
+            item.end = *end;
+            item.attempt = item.attempt.max(file.attempt);
+        }
+        let attempt = self
+            .batches
+            .entry(number)
+            .or_default()
+            .entry(file.attempt)
+            .or_default();
+        attempt.items = items;
+        attempt.epoch = file.epoch;
+        attempt.tries = file.tries;
+    }
+
+    /// Takes in a report whose version is `etag`; `None` for one that can't be understood.
+    pub(super) fn add_report(&mut self, first: u64, etag: ETag, report: Option<&ChunkReport>) {
+        let Some(item) = self.items.get_mut(&first) else {
+            return;
+        };
+        item.etag = Some(etag);
+        let Some(report) = report.filter(|report| report.range() == (first..item.end)) else {
+            return;
+        };
+        let Counts {
+            shards_done,
+            shards_failed,
+            shards_skipped,
+            rows,
+            ..
+        } = report.counts;
+        let worked = shards_done + shards_failed;
+        let new = Reported {
+            attempt: report.attempt.unwrap_or(1),
+            worker: hash(&report.worker),
+            state: report.state,
+            is_whole: worked + shards_skipped >= item.end - first,
+            reason: report.reason.as_deref().map(|reason| cut(reason).into()),
+            finished: worked,
+            rows,
+        };
+        let (finished_before, rows_before) = match &item.report {
+            Some(old) if old.worker == new.worker && old.attempt == new.attempt => {
+                (old.finished, old.rows)
+            }
+            _ => (0, 0),
+        };
+        if new.finished > finished_before {
+            self.sample.shards += new.finished - finished_before;
+            self.sample.rows += new.rows.saturating_sub(rows_before);
+            self.sample.workers.insert(new.worker);
+            let updated_ms = milliseconds(report.updated_at);
+            self.last_progress_ms = self.last_progress_ms.max(Some(updated_ms));
+        }
+        let is_furthest = worked + shards_skipped >= item.best.done + item.best.failed;
+        if is_furthest || new.state == ChunkState::Done {
+            item.best = Numbers {
+                done: shards_done + shards_skipped,
+                failed: shards_failed,
+                worked,
+                rows,
+                matched: report.counts.matched,
+                fixed_seconds: report.counts.fixed_seconds(),
+                shard_seconds: report.counts.seconds.shards,
+                nulls: nulls(&mut self.columns, &report.counts),
+            };
+            self.failures.retain(|_, (item, _)| *item != first);
+            for failure in &report.failures {
+                let known = (first, cut(&failure.reason).to_owned());
+                self.failures.insert(failure.path.clone(), known);
+            }
+            while self.failures.len() > FAILURES {
+                self.failures.pop_last();
+            }
+        }
+        item.report = Some(new);
+    }
+
+    /// Ends a look at all unfinished items at `now`: what was finished since the last one is a
+    /// sample of the speed.
+    pub(super) fn end_look(&mut self, now: OffsetDateTime) {
+        let sample = std::mem::take(&mut self.sample);
+        self.window.look(milliseconds(now), sample);
+    }
+
+    /// Nobody is at work: the next look begins a new window.
+    pub(super) fn rest(&mut self) {
+        self.window.clear();
+        self.sample = Sample::default();
+    }
+
+    /// First chunks of all items.
+    pub(super) fn all(&self) -> Vec<u64> {
+        self.items.keys().copied().collect()
+    }
+
+    /// First chunks of the items that have not ended.
+    pub(super) fn unfinished(&self) -> Vec<u64> {
+        let items = self.items.iter();
+        let unfinished = items.filter(|(_, item)| !item.is_ended());
+        unfinished.map(|(first, _)| *first).collect()
+    }
+
+    /// First chunks of the items of an attempt.
+    pub(super) fn items_of(&self, batch: u32, attempt: u32) -> Vec<u64> {
+        self.attempt(batch, attempt)
+            .map(|attempt| attempt.items.iter().map(|(first, _)| *first).collect())
+            .unwrap_or_default()
+    }
+
+    /// Whether the report of an item has another version than the one that was read.
+    pub(super) fn is_news(&self, first: u64, etag: &ETag) -> bool {
+        self.items
+            .get(&first)
+            .is_some_and(|item| item.etag.as_ref() != Some(etag))
+    }
+
+    /// The item that a chunk belongs to.
+    pub(super) fn item_of(&self, chunk: u64) -> Option<Item> {
+        let (first, item) = self.items.range(..=chunk).next_back()?;
+        (chunk < item.end).then_some((*first, item.end))
+    }
+
+    /// Notes that an attempt is to be settled; whether that is new.
+    pub(super) fn ask_to_settle(&mut self, batch: u32, attempt: u32) -> bool {
+        let Some(attempt) = self.attempt_mut(batch, attempt) else {
+            return false;
+        };
+        let is_new = !attempt.is_being_settled && attempt.settled.is_none();
+        attempt.is_being_settled |= is_new;
+        is_new
+    }
+
+    /// What was asked for and has not been done has to be asked for again.
+    pub(super) fn forget_requests(&mut self) {
+        for attempt in self.batches.values_mut().flat_map(BTreeMap::values_mut) {
+            attempt.is_being_settled = false;
+        }
+    }
+
+    /// Settles an attempt by what the reports of its items said last.
+    pub(super) fn settle(&mut self, batch: u32, attempt: u32) {
+        let Some(state) = self.attempt(batch, attempt) else {
+            return;
+        };
+        let lost: Vec<Item> = state
+            .items
+            .iter()
+            .filter(|(first, _)| {
+                let item = self.items.get(first);
+                item.is_none_or(|item| !item.is_ended_for(attempt))
+            })
+            .copied()
+            .collect();
+        let reports = lost
+            .iter()
+            .filter_map(|(first, _)| self.items.get(first)?.report.as_ref())
+            .filter(|report| report.attempt == attempt);
+        // A worker that gave up says more than one that was told to stop.
+        let gave_up = |report: &&Reported| report.state == ChunkState::Failed;
+        let reason = reports
+            .clone()
+            .filter(gave_up)
+            .chain(reports.clone())
+            .find_map(|report| report.reason.clone());
+        let settled = Settled {
+            lost,
+            reason: reason.map(String::from),
+            is_permanent: false,
+        };
+        if let Some(state) = self.attempt_mut(batch, attempt) {
+            state.is_being_settled = false;
+            state.settled = Some(settled);
+        }
+    }
+
+    /// The batches as facts.
+    pub(super) fn batches(&self) -> Vec<BatchFacts> {
+        let batches = self.batches.iter();
+        batches
+            .map(|(batch, attempts)| BatchFacts {
+                batch: *batch,
+                attempts: attempts
+                    .iter()
+                    .map(|(number, attempt)| self.attempt_facts(*number, attempt))
+                    .collect(),
+            })
+            .collect()
+    }
+
+    fn attempt_facts(&self, number: u32, attempt: &AttemptState) -> AttemptFacts {
+        let states = || {
+            let items = attempt.items.iter();
+            items.filter_map(|(first, _)| self.items.get(first))
+        };
+        let ended = states().filter(|item| item.is_ended_for(number)).count();
+        AttemptFacts {
+            attempt: number,
+            items: attempt.items.clone(),
+            epoch: attempt.epoch,
+            tries: attempt.tries,
+            was_seen: states().any(|item| {
+                let report = item.report.as_ref();
+                report.is_some_and(|report| report.attempt >= number)
+            }),
+            ended: u32::try_from(ended).unwrap_or(u32::MAX),
+            settled: attempt.settled.clone(),
+        }
+    }
+
+    /// The sums over all items.
+    pub(super) fn progress(&self) -> ProgressFacts {
+        let mut progress = ProgressFacts {
+            last_progress_ms: self.last_progress_ms,
+            ..ProgressFacts::default()
+        };
+        let mut nulls = vec![(0, 0); self.columns.len()];
+        for item in self.items.values() {
+            let best = &item.best;
+            progress.done += best.done;
+            progress.failed += best.failed;
+            progress.rows += best.rows;
+            progress.matched += best.matched;
+            // Before the first shard the fixed cost is still growing.
+            if best.worked > 0 {
+                progress.fixed_seconds += best.fixed_seconds;
+                progress.fixed_items += 1;
+                progress.shard_seconds += best.shard_seconds;
+                progress.shard_count += best.worked;
+            }
+            for (column, without, rows) in &best.nulls {
+                if let Some((all_without, all_rows)) = nulls.get_mut(*column as usize) {
+                    *all_without += without;
+                    *all_rows += rows;
+                }
+            }
+        }
+        progress.nulls = self.columns.iter().cloned().zip(nulls).collect();
+        progress.failures = self
+            .failures
+            .iter()
+            .map(|(path, (_, reason))| FailureNote {
+                path: path.clone(),
+                reason: reason.clone(),
+            })
+            .collect();
+        self.window.tell(&mut progress);
+        progress
+    }
+
+    fn attempt(&self, batch: u32, attempt: u32) -> Option<&AttemptState> {
+        self.batches.get(&batch)?.get(&attempt)
+    }
+
+    fn attempt_mut(&mut self, batch: u32, attempt: u32) -> Option<&mut AttemptState> {
+        self.batches.get_mut(&batch)?.get_mut(&attempt)
+    }
+}
+
+/// The counts of an item's columns; columns that are new get a position.
+fn nulls(columns: &mut Vec<String>, counts: &Counts) -> Box<[(u32, u64, u64)]> {
+    let mut position = |name: &String| {
+        let known = columns.iter().position(|column| column == name);
+        let position = known.unwrap_or_else(|| {
+            columns.push(name.clone());
+            columns.len() - 1
+        });
+        u32::try_from(position).unwrap_or(u32::MAX)
+    };
+    let counts = counts.columns.iter();
+    counts
+        .map(|(name, column)| (position(name), column.null, column.populated + column.null))
+        .collect()
+}
+
+/// The beginning of a text that may be long.
+pub(super) fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(REASON_BYTES)]
+}
+
+fn hash(worker: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    worker.hash(&mut hasher);
+    hasher.finish()
+}
+
+pub(super) fn milliseconds(time: OffsetDateTime) -> i64 {
+    i64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

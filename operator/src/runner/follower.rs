@@ -1,0 +1,147 @@
+//! Following a run: reading what is beside the output, and then the reports of unfinished
+//! items, over and over.
+
+use std::sync::Arc;
+
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use storage::state::batch::Batch;
+use storage::state::report::ChunkReport;
+use storage::state::{StateError, frozen_job, layout, plan::PlanSummary};
+use time::OffsetDateTime;
+
+use super::lock;
+use super::planner;
+use super::session::Session;
+use super::trouble::Failed;
+use crate::model::PlanFacts;
+
+/// Files that are read at the same time.
+const READS_IN_FLIGHT: usize = 32;
+
+/// Reads what a run of that name left, then follows it.
+pub(super) async fn follow(session: Arc<Session>) {
+    if let Err(error) = open(&session).await {
+        let message = format!("what run {} left can't be read: {error}", session.run);
+        session.update(|facts| {
+            facts.plan = PlanFacts::Refused {
+                reason: "RunUnreadable".to_owned(),
+                message,
+            };
+        });
+        return;
+    }
+    loop {
+        let unfinished = lock(&session.book).unfinished();
+        if unfinished.is_empty() {
+            lock(&session.book).rest();
+            session.items_changed.notified().await;
+            continue;
+        }
+        if look(&session, &unfinished).await.is_ok() {
+            lock(&session.book).end_look(OffsetDateTime::now_utc());
+            session.publish_items();
+        }
+        tokio::time::sleep(session.pace.follow_every).await;
+    }
+}
+
+async fn open(session: &Session) -> Result<(), Failed> {
+    let freeze = || freeze(session).boxed();
+    session.insist("freeze the manifest", freeze).await?;
+    let read_plan = || read_plan(session).boxed();
+    if let Some(summary) = session.insist("read the plan", read_plan).await? {
+        session.update(|facts| facts.plan = PlanFacts::Made(planner::totals(&summary)));
+    }
+    let read_batches = || read_batches(session).boxed();
+    let batches = session.insist("read the batches", read_batches).await?;
+    let items = {
+        let mut book = lock(&session.book);
+        for batch in &batches {
+            book.add_batch(batch);
+        }
+        book.all()
+    };
+    look(session, &items).await?;
+    // What was done before is no sample of the speed.
+    lock(&session.book).rest();
+    session.publish_items();
+    session.update(|facts| facts.batches_loaded = true);
+    Ok(())
+}
+
+/// Writes the manifest of the run, unless one is there; the one that counts.
+pub(super) async fn freeze(session: &Session) -> Result<serde_json::Value, Failed> {
+    session.fence()?.check().await?;
+    let output = session.output()?;
+    Ok(frozen_job::freeze(&*output, &session.run, &session.hold.manifest).await?)
+}
+
+async fn read_plan(session: &Session) -> Result<Option<PlanSummary>, Failed> {
+    let output = session.output()?;
+    Ok(PlanSummary::read(&*output, &session.run).await?)
+}
+
+async fn read_batches(session: &Session) -> Result<Vec<Batch>, Failed> {
+    let output = session.output()?;
+    let files = output.list_folder(&layout::batches(&session.run)).await?;
+    let numbers: Vec<_> = files
+        .iter()
+        .filter_map(|file| layout::parse_batch(&file.key))
+        .collect();
+    let reads = stream::iter(numbers).map(|(run, batch, attempt)| {
+        let output = Arc::clone(&output);
+        async move { Batch::read(&*output, &run, batch, attempt).await }
+    });
+    let batches = reads.buffered(READS_IN_FLIGHT);
+    Ok(batches
+        .try_filter_map(async |batch| Ok(batch))
+        .try_collect()
+        .await?)
+}
+
+/// Reads those reports of items that have changed; `items` are first chunks, ascending.
+pub(super) async fn look(session: &Session, items: &[u64]) -> Result<(), Failed> {
+    session
+        .insist("read the reports of workers", || {
+            look_once(session, items).boxed()
+        })
+        .await
+}
+
+async fn look_once(session: &Session, items: &[u64]) -> Result<(), Failed> {
+    let output = session.output()?;
+    let run = &session.run;
+    let keys: Vec<String> = items
+        .iter()
+        .map(|first| layout::chunk_report(run, *first))
+        .collect();
+    let found = output.find(&keys).await?;
+    let news: Vec<_> = {
+        let book = lock(&session.book);
+        found
+            .into_iter()
+            .filter_map(|object| Some((layout::parse_chunk_report(&object.key)?.1, object.etag)))
+            .filter(|(first, etag)| book.is_news(*first, etag))
+            .collect()
+    };
+    let mut reads = stream::iter(news)
+        .map(|(first, etag)| {
+            let output = Arc::clone(&output);
+            async move { (first, etag, ChunkReport::read(&*output, run, first).await) }
+        })
+        .buffer_unordered(READS_IN_FLIGHT);
+    while let Some((first, etag, read)) = reads.next().await {
+        let report = match read {
+            Ok(report) => report,
+            Err(error @ StateError::Storage(_)) => return Err(error.into()),
+            // It says nothing then; the item counts as lost once its Job is over.
+            Err(error) => {
+                tracing::warn!(%run, %error, "a report is passed over");
+                None
+            }
+        };
+        let report = report.filter(|report| report.digest == session.hold.digest);
+        lock(&session.book).add_report(first, etag, report.as_ref());
+    }
+    Ok(())
+}

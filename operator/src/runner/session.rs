@@ -1,0 +1,451 @@
+//! The work on one run: what all parts of it share.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use storage::state::batch::{Batch, WorkItem};
+use storage::state::fence::Fence;
+use storage::state::writer::WriterLock;
+use storage::state::{RunId, StateError};
+use storage::{RequestCounts, Store, Stores};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::book::Book;
+use super::trouble::{self, Failed, Remedy};
+use super::{
+    Attempt, Hold, JobKey, Pace, RunnerError, follower, lock, lock::keep, planner, sealer, settle,
+};
+use crate::model::{LockFacts, PlanFacts, RunFacts, SealFacts};
+
+/// How long a task that panicked rests before what it did may be asked for again.
+const REST_AFTER_PANIC: Duration = Duration::from_secs(30);
+
+/// The work on one run.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) job: JobKey,
+    pub(super) run: RunId,
+    pub(super) hold: Hold,
+    pub(super) pace: Pace,
+    stores: Mutex<Arc<Stores>>,
+    /// Requests of stores that were swapped for others.
+    past_requests: Mutex<RequestCounts>,
+    facts: watch::Sender<Arc<RunFacts>>,
+    wake: mpsc::UnboundedSender<String>,
+    troubles: Mutex<BTreeMap<&'static str, String>>,
+    /// What is known of the items.
+    pub(super) book: Mutex<Book>,
+    /// The writer lock while it is held.
+    writer: Mutex<Option<Arc<WriterLock>>>,
+    /// Somebody wants the lock that was lost, or has swapped the stores.
+    pub(super) nudge: Notify,
+    /// There are unfinished items.
+    pub(super) items_changed: Notify,
+    keeper: Mutex<Option<AbortHandle>>,
+    /// What is done while the lock is held; `None` while it isn't.
+    work: Mutex<Option<JoinSet<()>>>,
+}
+
+impl Session {
+    pub(super) fn begin(
+        job: JobKey,
+        run: RunId,
+        hold: Hold,
+        stores: Arc<Stores>,
+        pace: Pace,
+        wake: mpsc::UnboundedSender<String>,
+    ) -> Arc<Self> {
+        let facts = RunFacts {
+            run: hold.run.clone(),
+            lock: LockFacts::Acquiring,
+            ..RunFacts::default()
+        };
+        let session = Arc::new(Self {
+            book: Mutex::new(Book::new(pace.window)),
+            job,
+            run,
+            hold,
+            pace,
+            stores: Mutex::new(stores),
+            past_requests: Mutex::default(),
+            facts: watch::channel(Arc::new(facts)).0,
+            wake,
+            troubles: Mutex::default(),
+            writer: Mutex::default(),
+            nudge: Notify::new(),
+            items_changed: Notify::new(),
+            keeper: Mutex::default(),
+            work: Mutex::default(),
+        });
+        let keeper = tokio::spawn(keep(Arc::clone(&session))).abort_handle();
+        *lock(&session.keeper) = Some(keeper);
+        session.announce();
+        session
+    }
+
+    /// Whether this is the work that `hold` asks for. What is replaced and the manifest are
+    /// those that the work began with.
+    pub(super) fn is_for(&self, hold: &Hold) -> bool {
+        let has_ended = matches!(self.facts().lock, LockFacts::Released);
+        !has_ended
+            && self.hold.run == hold.run
+            && self.hold.prefix == hold.prefix
+            && self.hold.digest == hold.digest
+    }
+
+    /// Goes on with these stores, and asks for the lock again if it was lost.
+    pub(super) fn confirm(&self, stores: Arc<Stores>) {
+        let mut current = lock(&self.stores);
+        let is_swapped = !Arc::ptr_eq(&current, &stores);
+        if is_swapped {
+            let mut past = lock(&self.past_requests);
+            *past = *past + current.requests();
+            *current = stores;
+        }
+        drop(current);
+        if is_swapped || matches!(self.facts().lock, LockFacts::Lost { .. }) {
+            self.nudge.notify_one();
+        }
+    }
+
+    pub(super) fn facts(&self) -> Arc<RunFacts> {
+        Arc::clone(&self.facts.borrow())
+    }
+
+    /// Changes the facts, and wakes the controller if they are others now.
+    pub(super) fn update(&self, change: impl FnOnce(&mut RunFacts)) {
+        let has_changed = self.facts.send_if_modified(|facts| {
+            let mut next = RunFacts::clone(facts);
+            change(&mut next);
+            let differs = next != **facts;
+            if differs {
+                *facts = Arc::new(next);
+            }
+            differs
+        });
+        if has_changed {
+            self.announce();
+        }
+    }
+
+    /// Publishes what the book knows.
+    pub(super) fn publish_items(&self) {
+        let (batches, progress) = {
+            let book = lock(&self.book);
+            (book.batches(), book.progress())
+        };
+        self.update(|facts| {
+            facts.batches = batches;
+            facts.progress = progress;
+        });
+    }
+
+    fn announce(&self) {
+        // Nobody listens any more once the process ends.
+        let _ = self.wake.send(self.job.uid.clone());
+    }
+
+    /// Names a trouble that is being retried, or says that it is over.
+    pub(super) fn trouble(&self, what: &'static str, words: Option<String>) {
+        let mut troubles = lock(&self.troubles);
+        match words {
+            Some(words) => troubles.insert(what, words),
+            None => troubles.remove(what),
+        };
+        let first = troubles.values().next().cloned();
+        drop(troubles);
+        if self.facts().trouble != first {
+            self.update(|facts| facts.trouble = first);
+        }
+    }
+
+    /// Does something until it succeeds or fails in a way that is worth no other try soon.
+    pub(super) async fn persist<'a, T>(
+        &self,
+        what: &'static str,
+        attempt: impl Fn() -> BoxFuture<'a, Result<T, Failed>>,
+    ) -> Result<T, Failed> {
+        self.repeat(what, attempt, |remedy| remedy == Remedy::Again)
+            .await
+    }
+
+    /// Does something until it succeeds, or can't ever.
+    pub(super) async fn insist<'a, T>(
+        &self,
+        what: &'static str,
+        attempt: impl Fn() -> BoxFuture<'a, Result<T, Failed>>,
+    ) -> Result<T, Failed> {
+        self.repeat(what, attempt, |remedy| remedy != Remedy::Never)
+            .await
+    }
+
+    async fn repeat<'a, T>(
+        &self,
+        what: &'static str,
+        attempt: impl Fn() -> BoxFuture<'a, Result<T, Failed>>,
+        goes_on: impl Fn(Remedy) -> bool,
+    ) -> Result<T, Failed> {
+        let mut failures = 0;
+        loop {
+            let result = attempt().await;
+            match result {
+                Err(error) if goes_on(error.remedy()) => {
+                    failures += 1;
+                    tracing::warn!(job = %self.job.name, run = %self.run, %error, "can't {what}; trying again");
+                    self.trouble(what, Some(format!("can't {what}: {error}; trying again")));
+                    self.rest(failures).await;
+                }
+                result => {
+                    self.trouble(what, None);
+                    return result;
+                }
+            }
+        }
+    }
+
+    /// Waits as long as so many failures in a row call for.
+    pub(super) async fn rest(&self, failures: u32) {
+        let Pace {
+            first_pause,
+            longest_pause,
+            ..
+        } = self.pace;
+        let pause = trouble::pause(first_pause, longest_pause, failures, rand::random());
+        tokio::time::sleep(pause).await;
+    }
+
+    pub(super) fn stores(&self) -> Arc<Stores> {
+        Arc::clone(&lock(&self.stores))
+    }
+
+    /// The store of the output.
+    pub(super) fn output(&self) -> Result<Arc<dyn Store>, Failed> {
+        Ok(self.stores().open(&self.hold.prefix)?)
+    }
+
+    pub(super) fn requests(&self) -> RequestCounts {
+        *lock(&self.past_requests) + self.stores().requests()
+    }
+
+    /// The lock is held: work may begin.
+    pub(super) fn set_writer(self: &Arc<Self>, writer: WriterLock) {
+        let epoch = writer.epoch();
+        *lock(&self.writer) = Some(Arc::new(writer));
+        let is_new = {
+            let mut work = lock(&self.work);
+            let is_new = work.is_none();
+            work.get_or_insert_default();
+            is_new
+        };
+        self.update(|facts| {
+            facts.lock = LockFacts::Held { epoch };
+            facts.plan = match std::mem::take(&mut facts.plan) {
+                PlanFacts::Refused { .. } if is_new => PlanFacts::None,
+                plan => plan,
+            };
+        });
+        if is_new {
+            self.spawn("follow the run", follower::follow(Arc::clone(self)));
+        }
+    }
+
+    pub(super) fn writer(&self) -> Option<Arc<WriterLock>> {
+        lock(&self.writer).clone()
+    }
+
+    /// What is asked before something is written.
+    pub(super) fn fence(&self) -> Result<Fence, Failed> {
+        self.writer()
+            .map(|writer| writer.fence())
+            .ok_or(Failed::NotHeld)
+    }
+
+    /// The lock is lost: nothing goes on. What was under way has to be asked for again.
+    pub(super) async fn clear_writer(&self) {
+        lock(&self.writer).take();
+        let work = lock(&self.work).take();
+        if let Some(mut work) = work {
+            work.shutdown().await;
+        }
+        lock(&self.troubles).clear();
+        self.update(|facts| {
+            facts.trouble = None;
+            if matches!(facts.plan, PlanFacts::Going { .. }) {
+                facts.plan = PlanFacts::None;
+            }
+            if matches!(facts.seal, SealFacts::Going { .. }) {
+                facts.seal = SealFacts::None;
+            }
+        });
+        lock(&self.book).forget_requests();
+    }
+
+    /// Begins a piece of work that lasts as long as the lock, at most.
+    fn spawn(
+        self: &Arc<Self>,
+        what: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let session = Arc::clone(self);
+        let guarded = async move {
+            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+                session.after_panic(what).await;
+            }
+        };
+        if let Some(work) = &mut *lock(&self.work) {
+            while work.try_join_next().is_some() {}
+            work.spawn(guarded);
+        }
+    }
+
+    /// A defect of ours: say so, and let it be asked for again after a while.
+    async fn after_panic(&self, what: &'static str) {
+        tracing::error!(job = %self.job.name, run = %self.run, "a task panicked: {what}");
+        self.trouble(
+            what,
+            Some(format!("can't {what}: internal error; trying again")),
+        );
+        tokio::time::sleep(REST_AFTER_PANIC).await;
+        self.trouble(what, None);
+        self.update(|facts| {
+            if matches!(facts.plan, PlanFacts::Going { .. }) {
+                facts.plan = PlanFacts::None;
+            }
+            if matches!(facts.seal, SealFacts::Going { .. }) {
+                facts.seal = SealFacts::None;
+            }
+        });
+        lock(&self.book).forget_requests();
+    }
+
+    pub(super) fn plan(self: &Arc<Self>) {
+        if self.writer().is_none() {
+            return;
+        }
+        let mut is_new = false;
+        self.update(|facts| {
+            if facts.plan == PlanFacts::None {
+                facts.plan = PlanFacts::Going { listed: 0 };
+                is_new = true;
+            }
+        });
+        if is_new {
+            self.spawn("make the plan", planner::make(Arc::clone(self)));
+        }
+    }
+
+    /// Writes the file of an attempt.
+    pub(super) async fn start(&self, attempt: &Attempt) -> Result<(), RunnerError> {
+        let not_held = || RunnerError::NotHeld {
+            prefix: self.hold.prefix.clone(),
+        };
+        let Some(writer) = self.writer() else {
+            return Err(not_held());
+        };
+        // Workers of another epoch would find themselves fenced off at once.
+        if writer.epoch() != attempt.epoch {
+            return Err(not_held());
+        }
+        writer.check().await.map_err(|_| not_held())?;
+        let store = self.stores().open(&self.hold.prefix);
+        let store = store.map_err(StateError::from)?;
+        let items = attempt.items.iter();
+        let wanted = Batch::new(
+            self.run.clone(),
+            self.hold.digest.clone(),
+            u64::from(attempt.batch),
+            attempt.attempt,
+            items.map(|(first, end)| WorkItem::from(*first..*end)),
+        )
+        .counting(attempt.epoch, attempt.tries);
+        let written = wanted.clone().write(&*store).await?;
+        lock(&self.book).add_batch(&written);
+        self.publish_items();
+        self.update(|facts| {
+            if matches!(facts.seal, SealFacts::Missing { .. }) {
+                facts.seal = SealFacts::None;
+            }
+        });
+        self.items_changed.notify_one();
+        if written.items == wanted.items {
+            return Ok(());
+        }
+        Err(RunnerError::OtherItems {
+            run: self.run.to_string(),
+            batch: attempt.batch,
+            attempt: attempt.attempt,
+        })
+    }
+
+    pub(super) fn settle(self: &Arc<Self>, batch: u32, attempt: u32) {
+        let is_new = self.writer().is_some() && lock(&self.book).ask_to_settle(batch, attempt);
+        if is_new {
+            self.spawn(
+                "settle an attempt",
+                settle::settle(Arc::clone(self), batch, attempt),
+            );
+        }
+    }
+
+    pub(super) fn seal(self: &Arc<Self>) {
+        if self.writer().is_none() {
+            return;
+        }
+        let mut is_new = false;
+        self.update(|facts| {
+            if matches!(facts.seal, SealFacts::None | SealFacts::Missing { .. }) {
+                facts.seal = SealFacts::Going { checked: 0 };
+                is_new = true;
+            }
+        });
+        if is_new {
+            self.spawn("seal the output", sealer::seal(Arc::clone(self)));
+        }
+    }
+
+    /// Says that the work is over; whether it wasn't before.
+    pub(super) fn mark_released(&self) -> bool {
+        let mut is_new = false;
+        self.update(|facts| {
+            is_new = facts.lock != LockFacts::Released;
+            facts.lock = LockFacts::Released;
+            facts.trouble = None;
+        });
+        is_new
+    }
+
+    /// Ends all work; the lock stays as it is.
+    pub(super) async fn stop(&self) -> Option<Arc<WriterLock>> {
+        if let Some(keeper) = lock(&self.keeper).take() {
+            keeper.abort();
+        }
+        let work = lock(&self.work).take();
+        if let Some(mut work) = work {
+            work.shutdown().await;
+        }
+        lock(&self.writer).take()
+    }
+
+    /// Ends all work and gives up the lock, if the store answers in time.
+    pub(super) async fn finish(&self) {
+        let Some(writer) = self.stop().await else {
+            return;
+        };
+        let released = tokio::time::timeout(self.pace.release_within, writer.release()).await;
+        let words = match released {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the store has not answered in time".to_owned(),
+        };
+        tracing::warn!(
+            job = %self.job.name, prefix = %self.hold.prefix,
+            "the writer lock could not be given up: {words}; it will expire"
+        );
+    }
+}
