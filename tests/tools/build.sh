@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # Builds the servers that the tests run against, at the versions pinned in
-# kubernetes/go.mod and s3/go.mod:
+# kubernetes/go.mod, kwok/go.mod and s3/go.mod:
 #
-#   versitygw        an S3 server
-#   etcd             the API server's store
-#   kube-apiserver   the Kubernetes API, to try the CRD on
+#   versitygw                  an S3 server
+#   etcd                       the API server's store
+#   kube-apiserver             the Kubernetes API, to try the CRD on
+#   kube-controller-manager    makes a Job's pods, among much else
+#   kube-scheduler             finds a node for a pod
+#   kubelet                    runs a node's pods, with containerd and runc from Debian
+#   kubectl                    for people, and for what is meant to be typed
+#   kwok                       thousands of nodes and pods without containers
 #
 #   tests/tools/build.sh [NAME...]     builds what is missing; all of them by default
 #
@@ -21,16 +26,21 @@ bin=${SIDECARJOB_TOOLS:-$cache/tools/bin}
 
 # name, folder of its go.mod, package
 tools='
-etcd            kubernetes  go.etcd.io/etcd/server/v3
-kube-apiserver  kubernetes  k8s.io/kubernetes/cmd/kube-apiserver
-versitygw       s3          github.com/versity/versitygw/cmd/versitygw
+versitygw                s3          github.com/versity/versitygw/cmd/versitygw
+etcd                     kubernetes  go.etcd.io/etcd/server/v3
+kube-apiserver           kubernetes  k8s.io/kubernetes/cmd/kube-apiserver
+kube-controller-manager  kubernetes  k8s.io/kubernetes/cmd/kube-controller-manager
+kube-scheduler           kubernetes  k8s.io/kubernetes/cmd/kube-scheduler
+kubelet                  kubernetes  k8s.io/kubernetes/cmd/kubelet
+kubectl                  kubernetes  k8s.io/kubernetes/cmd/kubectl
+kwok                     kwok        sigs.k8s.io/kwok/cmd/kwok
 '
 
-flags_of() {
+flags_of() { # PACKAGE
   local version
   echo "-s -w"
-  if [ "$1" = kube-apiserver ]; then
-    # The version that the server reports is set by the linker.
+  if [[ $1 = k8s.io/kubernetes/* ]]; then
+    # The version that a component reports is set by the linker.
     version=$(awk '$1 == "require" && $2 == "k8s.io/kubernetes" {print $3}' "$here/kubernetes/go.mod")
     echo "-X k8s.io/component-base/version.gitVersion=$version"
     echo "-X k8s.io/component-base/version.gitMajor=$(cut -d. -f1 <<<"${version#v}")"
@@ -61,7 +71,7 @@ build() { # NAME MODULE PACKAGE
     return 1
   fi
   echo "tools: building $name (once; cached in $bin)" >&2
-  flags=$(flags_of "$name" | tr '\n' ' ')
+  flags=$(flags_of "$package" | tr '\n' ' ')
   (
     cd "$here/$module"
     CGO_ENABLED=0 GOFLAGS=-mod=readonly nice go build -trimpath -buildvcs=false -ldflags "$flags" \
