@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crds::{SidecarJob, definition, manifest};
-use harness::control_plane::ControlPlane;
+use harness::cluster::Cluster;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::api::{Api, GetParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{Message, Request, Rule};
-use kube::{Client, Config, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 #[path = "api_server/cases.rs"]
@@ -123,23 +122,15 @@ fn the_command_line_keeps_every_rule() {
 /// One server for all, since starting it takes longer than everything else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_agrees() {
-    let Some(control_plane) = ControlPlane::start() else {
+    let Some(cluster) = Cluster::api_server() else {
         return;
     };
-    let client = client(&control_plane).await;
+    let client = cluster.client().await.unwrap();
     install_definition(&client).await;
     wait_until_served(&client).await;
     check_rules(&client).await;
     check_examples(&client).await;
     check_status_and_columns(&client).await;
-}
-
-async fn client(control_plane: &ControlPlane) -> Client {
-    let kubeconfig = Kubeconfig::read_from(control_plane.kubeconfig()).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .unwrap();
-    Client::try_from(config).unwrap()
 }
 
 fn repository() -> PathBuf {

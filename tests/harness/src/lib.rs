@@ -3,8 +3,11 @@
 //! Nothing here is skipped silently: what needs a program that is not installed says
 //! `SKIPPED` and, in CI (`SIDECARJOB_STRICT=1`), fails.
 
-pub mod control_plane;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod dataset;
 pub mod fault_proxy;
+#[cfg(feature = "cluster")]
+pub mod image;
 pub mod s3_server;
 pub mod tool;
