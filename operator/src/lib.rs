@@ -4,5 +4,12 @@
 //! the rules are pure functions of them.
 #![forbid(unsafe_code)]
 
+pub mod build;
+pub mod conditions;
+pub mod decide;
+pub mod items;
 pub mod model;
+pub mod names;
+pub mod reasons;
 pub mod runner;
+pub mod sizing;

@@ -1,0 +1,79 @@
+//! The environment of a worker: how it reaches object storage, and what the spec adds.
+
+use std::collections::BTreeMap;
+
+use crds::{ChecksumMode, SidecarJobSpec};
+use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
+
+use crate::model::Settings;
+
+/// Variables of the credentials, and whether a Secret may lack them.
+const CREDENTIALS: [(&str, bool); 3] = [
+    ("AWS_ACCESS_KEY_ID", false),
+    ("AWS_SECRET_ACCESS_KEY", false),
+    ("AWS_SESSION_TOKEN", true),
+];
+
+/// Each variable once, by name. Of two sources the later counts: the installation, the spec's own
+/// variables, its storage section, which is what operator and workers agree on.
+pub(super) fn of(spec: &SidecarJobSpec, settings: &Settings) -> Vec<EnvVar> {
+    let mut variables: BTreeMap<String, EnvVar> = BTreeMap::new();
+    let mut set = |name: &str, value: &str| {
+        variables.insert(name.to_owned(), plain(name, value));
+    };
+    for (name, value) in &settings.worker_environment {
+        set(name, value);
+    }
+    for variable in &spec.worker.env {
+        set(&variable.name, &variable.value);
+    }
+    // The only place of a worker that can be written to.
+    set("TMPDIR", "/tmp");
+    if let Some(storage) = &spec.storage {
+        if let Some(endpoint) = &storage.endpoint {
+            set("AWS_ENDPOINT_URL_S3", endpoint);
+        }
+        if let Some(region) = &storage.region {
+            set("AWS_REGION", region);
+        }
+        if let Some(path_style) = storage.path_style {
+            set("SIDECARJOB_S3_PATH_STYLE", &path_style.to_string());
+        }
+        if let Some(mode) = storage.request_checksums {
+            let word = match mode {
+                ChecksumMode::WhenSupported => "when_supported",
+                ChecksumMode::WhenRequired => "when_required",
+            };
+            set("AWS_REQUEST_CHECKSUM_CALCULATION", word);
+        }
+        if let Some(secret) = &storage.credentials_secret_ref {
+            for (name, optional) in CREDENTIALS {
+                variables.insert(name.to_owned(), from_secret(name, &secret.name, optional));
+            }
+        }
+    }
+    variables.into_values().collect()
+}
+
+fn plain(name: &str, value: &str) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value: Some(value.to_owned()),
+        value_from: None,
+    }
+}
+
+fn from_secret(name: &str, secret: &str, optional: bool) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            secret_key_ref: Some(SecretKeySelector {
+                key: name.to_owned(),
+                name: secret.to_owned(),
+                optional: optional.then_some(true),
+            }),
+            ..EnvVarSource::default()
+        }),
+    }
+}

@@ -1,0 +1,100 @@
+//! The Indexed Job of an attempt at a batch.
+
+use crds::SidecarJob;
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec as KubernetesJobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
+    PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+
+use super::{labels, pod};
+use crate::model::{JobSpec, Settings};
+
+/// Exit codes of a worker, as its documentation has them.
+mod exits {
+    /// Some shards failed for reasons of their own; it can't ever work; the store refuses.
+    pub(super) const NO_RETRY: [i32; 3] = [1, 2, 3];
+    /// Another holds the output.
+    pub(super) const LOCK_LOST: i32 = 4;
+}
+
+/// How often the Job controller starts the pod of an index again. What is lost then, to a node
+/// that crashed for example, goes into a further attempt.
+const RETRIES_OF_AN_INDEX: i32 = 2;
+
+/// The Job. It has no time to live and no deadline: the operator deletes it, and a deadline would
+/// count the time in a queue.
+pub fn job(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> Job {
+    let mut job_labels = labels::of(object, job, settings);
+    if let Some(queue) = &object.spec.queue {
+        job_labels.insert(labels::QUEUE.to_owned(), queue.clone());
+    }
+    let completions = int(job.completions);
+    Job {
+        metadata: ObjectMeta {
+            name: Some(job.name.clone()),
+            namespace: object.namespace(),
+            labels: Some(job_labels),
+            annotations: Some(labels::annotations(object, job)),
+            owner_references: Some(vec![owner(object)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(KubernetesJobSpec {
+            completion_mode: Some("Indexed".to_owned()),
+            completions: Some(completions),
+            parallelism: Some(int(job.parallelism)),
+            suspend: Some(job.suspend),
+            backoff_limit_per_index: Some(RETRIES_OF_AN_INDEX),
+            max_failed_indexes: Some(completions),
+            pod_replacement_policy: Some("Failed".to_owned()),
+            pod_failure_policy: Some(failure_policy()),
+            template: pod::template(object, job, settings),
+            ..KubernetesJobSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// The first rule that applies decides; what none names counts against the index's retries.
+fn failure_policy() -> PodFailurePolicy {
+    let on_exit = |action: &str, values: &[i32]| PodFailurePolicyRule {
+        action: action.to_owned(),
+        on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+            container_name: Some(pod::CONTAINER.to_owned()),
+            operator: "In".to_owned(),
+            values: values.to_vec(),
+        }),
+        on_pod_conditions: None,
+    };
+    PodFailurePolicy {
+        rules: vec![
+            PodFailurePolicyRule {
+                action: "Ignore".to_owned(),
+                on_exit_codes: None,
+                on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
+                    type_: "DisruptionTarget".to_owned(),
+                    status: Some("True".to_owned()),
+                }]),
+            },
+            on_exit("FailJob", &[exits::LOCK_LOST]),
+            on_exit("FailIndex", &exits::NO_RETRY),
+        ],
+    }
+}
+
+fn owner(object: &SidecarJob) -> OwnerReference {
+    OwnerReference {
+        api_version: format!("{}/{}", crds::GROUP, crds::VERSION),
+        kind: "SidecarJob".to_owned(),
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+fn int(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,10 @@
+//! Kubernetes objects, and the frozen manifest, from a SidecarJob. Pure.
+
+mod environment;
+mod job;
+pub mod labels;
+mod manifest;
+mod pod;
+
+pub use job::job;
+pub use manifest::frozen_manifest;

@@ -1,0 +1,126 @@
+//! What has become of an attempt at a batch. The files beside the output say what is done; a Job
+//! says only whether somebody may still be at it.
+
+use crate::model::{AttemptFacts, BatchFacts, Item, ObservedJob};
+
+/// How the latest attempt at a batch stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum State<'a> {
+    /// Its file was written, but nobody has seen its Job: the operator died in between.
+    Unstarted,
+    /// Its Job may run.
+    Live(&'a ObservedJob),
+    /// Its Job is going, or must go.
+    Ending(&'a ObservedJob),
+    /// Its Job is over; its reports have to be read.
+    Over,
+    /// Items were lost, and are tried again.
+    Lost {
+        items: &'a [Item],
+        /// Attempts at them that ended by themselves.
+        tries: u32,
+    },
+    /// Every item has ended.
+    Finished,
+    /// Items were lost, and were tried often enough.
+    GivenUp {
+        items: &'a [Item],
+        reason: Option<&'a str>,
+        is_permanent: bool,
+    },
+}
+
+impl State<'_> {
+    /// Whether nothing is left to do about the batch.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self, Self::Finished | Self::GivenUp { .. })
+    }
+}
+
+/// A batch with its latest attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Batch<'a> {
+    pub(super) number: u32,
+    pub(super) last: &'a AttemptFacts,
+    /// The items that it began with.
+    pub(super) items: &'a [Item],
+    pub(super) state: State<'a>,
+}
+
+impl Batch<'_> {
+    /// Items of the latest attempt that haven't ended.
+    pub(super) fn left(&self) -> u32 {
+        if self.state.is_closed() {
+            return 0;
+        }
+        (self.last.items.len() as u32).saturating_sub(self.last.ended)
+    }
+}
+
+/// What an attempt is judged by, beside its own facts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// The epoch in which the lock is held.
+    pub(super) epoch: u64,
+    /// `failurePolicy.retriesPerChunk`.
+    pub(super) retries: u32,
+}
+
+/// How a batch stands; `None` if it has no attempt. `was_taken` says whether the Job of the latest
+/// attempt was taken from it while it waited or worked.
+pub(super) fn assess<'a>(
+    batch: &'a BatchFacts,
+    jobs: &[&'a ObservedJob],
+    terms: Terms,
+    was_taken: impl Fn(u32, u32) -> bool,
+) -> Option<Batch<'a>> {
+    let first = batch.attempts.first()?;
+    let last = batch.attempts.last()?;
+    let job = jobs
+        .iter()
+        .copied()
+        .find(|job| job.batch == batch.batch && job.attempt == last.attempt);
+    let is_taken = job.is_none() && was_taken(batch.batch, last.attempt);
+    Some(Batch {
+        number: batch.batch,
+        last,
+        items: &first.items,
+        state: state(last, job, terms, is_taken),
+    })
+}
+
+fn state<'a>(
+    last: &'a AttemptFacts,
+    job: Option<&'a ObservedJob>,
+    terms: Terms,
+    is_taken: bool,
+) -> State<'a> {
+    let settled = last.settled.as_ref();
+    let has_ended = last.ended as usize >= last.items.len();
+    if has_ended || settled.is_some_and(|settled| settled.lost.is_empty()) {
+        return State::Finished;
+    }
+    match job {
+        Some(job) if job.is_deleting || job.epoch != terms.epoch => return State::Ending(job),
+        Some(job) if job.end.is_none() => return State::Live(job),
+        None if settled.is_none() && !last.was_seen => return State::Unstarted,
+        _ => {}
+    }
+    let Some(settled) = settled else {
+        return State::Over;
+    };
+    let before = last.tries.unwrap_or(last.attempt.saturating_sub(1));
+    let was_cut = is_taken || (last.epoch != 0 && last.epoch != terms.epoch);
+    let tries = before.saturating_add(u32::from(!was_cut));
+    if settled.is_permanent || tries > terms.retries {
+        return State::GivenUp {
+            items: &settled.lost,
+            reason: settled.reason.as_deref(),
+            is_permanent: settled.is_permanent,
+        };
+    }
+    State::Lost {
+        items: &settled.lost,
+        tries,
+    }
+}

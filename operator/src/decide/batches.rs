@@ -1,0 +1,327 @@
+//! What is started, settled, retried and deleted: the Jobs of a run.
+
+use crds::RunStatus;
+
+use super::attempts::{self, Batch, State, Terms};
+use super::canary::{self, Stage};
+use super::draft::Draft;
+use super::scale::{self, Allotment};
+use super::standing::{Phase, Standing};
+use super::{numbers, seal};
+use crate::model::{Action, Item, JobSpec, ObservedJob, PlanTotals, RunFacts, SealFacts};
+use crate::{build, items, names};
+use kube::ResourceExt;
+
+/// What the steps share.
+pub(super) struct Context<'a> {
+    pub(super) run: &'a RunStatus,
+    pub(super) facts: &'a RunFacts,
+    pub(super) totals: &'a PlanTotals,
+    pub(super) epoch: u64,
+    /// The batches so far, in order.
+    pub(super) book: &'a [Batch<'a>],
+    /// Shards that no batch has yet.
+    pub(super) unassigned: u64,
+}
+
+impl Context<'_> {
+    /// Items of the batches so far that haven't ended.
+    pub(super) fn left(&self) -> u64 {
+        self.book.iter().map(|batch| u64::from(batch.left())).sum()
+    }
+
+    /// Whether every shard was handed out, and nothing is left to do about it.
+    pub(super) fn is_done(&self) -> bool {
+        self.unassigned == 0 && self.book.iter().all(|batch| batch.state.is_closed())
+    }
+}
+
+pub(super) fn decide(
+    draft: &mut Draft<'_>,
+    run: &RunStatus,
+    facts: &RunFacts,
+    totals: &PlanTotals,
+    epoch: u64,
+) {
+    let observed = draft.observed;
+    let jobs: Vec<&ObservedJob> = observed
+        .jobs
+        .iter()
+        .filter(|job| job.run == run.name)
+        .collect();
+    let terms = Terms {
+        epoch,
+        retries: u32::try_from(draft.object.spec.failure_policy.retries_per_chunk).unwrap_or(0),
+    };
+    let book: Vec<Batch<'_>> = facts
+        .batches
+        .iter()
+        .filter_map(|batch| {
+            attempts::assess(batch, &jobs, terms, |number, attempt| {
+                numbers::was_suspended(&draft.before, number, attempt)
+            })
+        })
+        .collect();
+    let handed: u64 = book.iter().map(|batch| items::total(batch.items)).sum();
+    let context = Context {
+        run,
+        facts,
+        totals,
+        epoch,
+        book: &book,
+        unassigned: totals.todo.saturating_sub(handed),
+    };
+    tidy(draft, &context, &jobs);
+    settle(draft, &context);
+    if draft.is_suspended() {
+        suspend(draft, &context);
+    } else {
+        advance(draft, &context);
+    }
+    numbers::update(draft, &context);
+}
+
+/// A Job that is no longer of use goes: of a batch that is closed, of an earlier attempt, or of
+/// nothing that is known.
+fn tidy(draft: &mut Draft<'_>, context: &Context<'_>, jobs: &[&ObservedJob]) {
+    for job in jobs {
+        let batch = context.book.iter().find(|batch| batch.number == job.batch);
+        let is_of_use = batch
+            .is_some_and(|batch| batch.last.attempt == job.attempt && !batch.state.is_closed());
+        if !is_of_use {
+            draft.delete(job);
+        }
+    }
+}
+
+fn settle(draft: &mut Draft<'_>, context: &Context<'_>) {
+    for batch in context.book {
+        if batch.state == State::Over {
+            draft.actions.push(Action::Settle {
+                batch: batch.number,
+                attempt: batch.last.attempt,
+            });
+        }
+    }
+}
+
+/// Jobs stop, and keep what they have done. One that is in a queue belongs to the queue, which
+/// would start it again: it goes, and its items go into another attempt later on.
+fn suspend(draft: &mut Draft<'_>, context: &Context<'_>) {
+    for batch in context.book {
+        let State::Live(job) = batch.state else {
+            continue;
+        };
+        if job.is_queued {
+            draft.delete(job);
+        } else if !job.is_suspended {
+            draft.actions.push(Action::Suspend {
+                name: job.name.clone(),
+                resource_version: job.resource_version.clone(),
+                suspend: true,
+            });
+        }
+    }
+    scale::report(draft, 0);
+}
+
+fn advance(draft: &mut Draft<'_>, context: &Context<'_>) {
+    let stage = canary::stage(draft, context);
+    match stage {
+        Stage::Rejected | Stage::Paused | Stage::Judged => {
+            scale::report(draft, 0);
+            return;
+        }
+        Stage::Going | Stage::None => {}
+    }
+    let workers = match stage {
+        Stage::Going => scale::most(draft),
+        _ => scale::workers(draft, context),
+    };
+    let mut allotment = Allotment::new(workers);
+    for batch in context.book {
+        go_on(draft, context, batch, &mut allotment);
+    }
+    match stage {
+        Stage::Going => {
+            if context.book.is_empty() {
+                let items = canary::items(draft, context.totals);
+                start_batch(draft, context, 0, items, &mut allotment);
+            }
+            draft.stand(Standing::moving(
+                Phase::Canary,
+                "the canary measures speed, matches and nulls over a spread of the shards",
+            ));
+        }
+        _ if context.is_done() => seal::decide(draft, context, &mut allotment),
+        _ => {
+            next_batch(draft, context, &mut allotment);
+            let message = format!("working on {} shards", context.totals.todo);
+            draft.stand(Standing::moving(Phase::Running, message));
+        }
+    }
+    scale::report(draft, allotment.used());
+}
+
+/// The next step of one batch.
+fn go_on(
+    draft: &mut Draft<'_>,
+    context: &Context<'_>,
+    batch: &Batch<'_>,
+    allotment: &mut Allotment,
+) {
+    match &batch.state {
+        State::Live(job) => allotment.live(draft, job, batch.left()),
+        State::Ending(job) => allotment.going(job),
+        State::Unstarted => {
+            let again = Attempt {
+                batch: batch.number,
+                attempt: batch.last.attempt,
+                items: batch.last.items.clone(),
+                tries: batch
+                    .last
+                    .tries
+                    .unwrap_or(batch.last.attempt.saturating_sub(1)),
+            };
+            start(draft, context, again, allotment);
+        }
+        State::Lost { items, tries } => {
+            let further = Attempt {
+                batch: batch.number,
+                attempt: batch.last.attempt.saturating_add(1),
+                items: items.to_vec(),
+                tries: *tries,
+            };
+            start(draft, context, further, allotment);
+        }
+        State::Over | State::Finished | State::GivenUp { .. } => {}
+    }
+}
+
+/// Hands out more of the plan before the workers run out of it.
+fn next_batch(draft: &mut Draft<'_>, context: &Context<'_>, allotment: &mut Allotment) {
+    let is_short = context.left() < 2 * u64::from(allotment.total());
+    if context.unassigned == 0 || !is_short || allotment.left() == 0 {
+        return;
+    }
+    let handed = context
+        .book
+        .iter()
+        .flat_map(|batch| batch.items.iter().copied());
+    let gaps = items::complement(context.totals.todo, handed);
+    let size = scale::shards_per_item(draft, context, allotment.total());
+    let limit = scale::most_items(draft);
+    let cut = items::cut(&gaps, size, limit);
+    if let Some(sizing) = &mut draft.status.sizing {
+        sizing.shards_per_chunk = i64::try_from(size).ok();
+    }
+    let number = context.book.last().map_or(0, |batch| batch.number + 1);
+    start_batch(draft, context, number, cut, allotment);
+}
+
+fn start_batch(
+    draft: &mut Draft<'_>,
+    context: &Context<'_>,
+    batch: u32,
+    items: Vec<Item>,
+    allotment: &mut Allotment,
+) {
+    let first = Attempt {
+        batch,
+        attempt: 1,
+        items,
+        tries: 0,
+    };
+    start(draft, context, first, allotment);
+}
+
+/// An attempt that is to be started.
+pub(super) struct Attempt {
+    pub(super) batch: u32,
+    pub(super) attempt: u32,
+    pub(super) items: Vec<Item>,
+    pub(super) tries: u32,
+}
+
+/// Starts an attempt, unless all workers are with others: then later.
+pub(super) fn start(
+    draft: &mut Draft<'_>,
+    context: &Context<'_>,
+    attempt: Attempt,
+    allotment: &mut Allotment,
+) {
+    let Attempt {
+        batch,
+        attempt,
+        items,
+        tries,
+    } = attempt;
+    let completions = items.len() as u32;
+    let parallelism = allotment.take(completions);
+    if parallelism == 0 {
+        return;
+    }
+    let spec = JobSpec {
+        name: job_name(draft, &context.run.name, batch, attempt),
+        run: context.run.name.clone(),
+        batch,
+        attempt,
+        epoch: context.epoch,
+        completions,
+        parallelism,
+        suspend: draft.object.spec.queue.is_some(),
+        prefix: draft.before.output.clone().unwrap_or_default(),
+    };
+    let job = build::job(draft.object, &spec, &draft.observed.settings);
+    draft.actions.push(Action::Start {
+        batch,
+        attempt,
+        items,
+        epoch: context.epoch,
+        tries,
+        job: Box::new(job),
+        after: (attempt > 1).then(|| job_name(draft, &context.run.name, batch, attempt - 1)),
+    });
+}
+
+/// Name of the Job of an attempt.
+pub(super) fn job_name(draft: &Draft<'_>, run: &str, batch: u32, attempt: u32) -> String {
+    let uid = draft.object.metadata.uid.as_deref().unwrap_or_default();
+    names::job_name(&draft.object.name_any(), uid, run, batch, attempt)
+}
+
+/// Starts the items again that the output doesn't hold although their workers said so; `false` if
+/// that was tried often enough.
+pub(super) fn redo(
+    draft: &mut Draft<'_>,
+    context: &Context<'_>,
+    allotment: &mut Allotment,
+) -> bool {
+    let SealFacts::Missing { items: missing, .. } = &context.facts.seal else {
+        return true;
+    };
+    let retries = u32::try_from(draft.object.spec.failure_policy.retries_per_chunk).unwrap_or(0);
+    let is_missing = |item: &Item| {
+        missing
+            .iter()
+            .any(|gone| gone.0 < item.1 && item.0 < gone.1)
+    };
+    for batch in context.book {
+        let items: Vec<Item> = batch.items.iter().copied().filter(is_missing).collect();
+        if items.is_empty() {
+            continue;
+        }
+        let before = batch.last.tries.unwrap_or(batch.last.attempt - 1);
+        if before >= retries.max(1) {
+            return false;
+        }
+        let again = Attempt {
+            batch: batch.number,
+            attempt: batch.last.attempt.saturating_add(1),
+            items,
+            tries: before.saturating_add(1),
+        };
+        start(draft, context, again, allotment);
+    }
+    true
+}

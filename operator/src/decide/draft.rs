@@ -1,0 +1,186 @@
+//! A decision in the making.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crds::{RunStatus, SidecarJob, SidecarJobStatus};
+use k8s_openapi::jiff::Timestamp;
+
+use super::standing::{self, Course, Standing};
+use super::{announce, throttle};
+use crate::conditions::{Conditions, MESSAGE_BYTES, Status, clip};
+use crate::model::{Action, Decision, Observed, ObservedJob, RunFacts};
+use crate::reasons::{self, types};
+
+/// When a job that moves is looked at again if nothing happens.
+pub(super) const MOVING: Duration = Duration::from_secs(60);
+
+/// When a job that rests is looked at again.
+pub(super) const RESTING: Duration = Duration::from_secs(600);
+
+/// When the next step follows from this one, whose status write wakes the controller anyway.
+pub(super) const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// A decision in the making.
+pub(super) struct Draft<'a> {
+    pub(super) observed: &'a Observed,
+    pub(super) object: &'a SidecarJob,
+    pub(super) now: Timestamp,
+    /// The status as it was.
+    pub(super) before: SidecarJobStatus,
+    /// The status as it will be, without conditions, phase and message.
+    pub(super) status: SidecarJobStatus,
+    pub(super) conditions: Conditions,
+    pub(super) actions: Vec<Action>,
+    /// How the job stands; `None`: as before.
+    pub(super) standing: Option<Standing>,
+    /// Why a change of the spec isn't followed: reason and message.
+    pub(super) objection: Option<(&'static str, String)>,
+    pub(super) requeue: Duration,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(observed: &'a Observed, now: Timestamp) -> Self {
+        let object: &SidecarJob = &observed.object;
+        let before = object.status.clone().unwrap_or_default();
+        let generation = object.metadata.generation.unwrap_or_default();
+        let mut status = before.clone();
+        status.observed_generation = Some(generation);
+        Self {
+            observed,
+            object,
+            now,
+            conditions: Conditions::new(&before.conditions, generation, now),
+            before,
+            status,
+            actions: Vec::new(),
+            standing: None,
+            objection: None,
+            requeue: MOVING,
+        }
+    }
+
+    pub(super) fn run(&self) -> Option<&RunStatus> {
+        self.before.run.as_ref()
+    }
+
+    pub(super) fn is_suspended(&self) -> bool {
+        self.object.spec.suspend
+    }
+
+    /// What is known of this run; nothing if the background work is about another.
+    pub(super) fn facts(&self, run: &RunStatus) -> Option<Arc<RunFacts>> {
+        let facts = self.observed.run.as_ref()?;
+        (facts.run == run.name).then(|| Arc::clone(facts))
+    }
+
+    /// Whether the condition was true before this decision, in the API server's eyes.
+    pub(super) fn was_true(&self, kind: &str) -> bool {
+        self.before
+            .conditions
+            .iter()
+            .any(|condition| condition.type_ == kind && condition.status == Status::True.word())
+    }
+
+    pub(super) fn stand(&mut self, standing: Standing) {
+        self.standing = Some(standing);
+    }
+
+    pub(super) fn delete(&mut self, job: &ObservedJob) {
+        let is_asked = self
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::DeleteJob { name } if *name == job.name));
+        if !job.is_deleting && !is_asked {
+            self.actions.push(Action::DeleteJob {
+                name: job.name.clone(),
+            });
+        }
+    }
+
+    /// Seconds since a time of the status; negative if it is still to come.
+    pub(super) fn seconds_since(&self, time: Timestamp) -> i64 {
+        self.now.as_second().saturating_sub(time.as_second())
+    }
+
+    pub(super) fn look_again_in(&mut self, seconds: i64) {
+        let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or(0).max(1));
+        self.requeue = self.requeue.min(seconds);
+    }
+
+    pub(super) fn finish(mut self) -> Decision {
+        self.apply_suspension();
+        self.apply_trouble();
+        if let Some(standing) = &self.standing {
+            standing::apply(standing, &mut self.conditions);
+            self.status.phase = Some(standing.phase.word().to_owned());
+            self.status.message = Some(clip(&standing.message, MESSAGE_BYTES));
+        }
+        if let Some((reason, message)) = &self.objection {
+            let is_moving = self.conditions.is_true(types::RECONCILING);
+            standing::apply_objection(reason, message, is_moving, &mut self.conditions);
+        }
+        self.status.conditions = self.conditions.into_list();
+        let throttled = throttle::apply(self.observed, self.now, &self.before, self.status);
+        let events = announce::differences(self.object, &self.before, &throttled.status);
+        let wait = throttled.wait.unwrap_or(self.requeue);
+        Decision {
+            status: Some(throttled.status),
+            only_live_numbers: throttled.only_live_numbers,
+            actions: self.actions,
+            events,
+            requeue: self.requeue.min(wait),
+        }
+    }
+
+    fn apply_suspension(&mut self) {
+        let has_ended = self
+            .status
+            .run
+            .as_ref()
+            .is_some_and(|run| run.finished_at.is_some());
+        if has_ended {
+            self.conditions.remove(types::SUSPENDED);
+        } else if self.is_suspended() {
+            let message = "spec.suspend is true; set it to false to go on";
+            self.conditions
+                .set(types::SUSPENDED, Status::True, reasons::SUSPENDED, message);
+        } else if self.conditions.get(types::SUSPENDED).is_some() {
+            self.conditions.set(
+                types::SUSPENDED,
+                Status::False,
+                reasons::RESUMED,
+                "spec.suspend is false",
+            );
+        }
+    }
+
+    /// What goes wrong and is tried again shows where the job would otherwise seem to go on.
+    fn apply_trouble(&mut self) {
+        let of_run = self
+            .observed
+            .run
+            .as_ref()
+            .and_then(|facts| facts.trouble.clone());
+        let trouble = self.observed.trouble.as_ref();
+        let Some(trouble) = trouble.map(|trouble| trouble.message.clone()).or(of_run) else {
+            return;
+        };
+        match &mut self.standing {
+            Some(standing) if standing.course == Course::Moving => {
+                standing.reason = reasons::PROGRESSING_WITH_RETRY.to_owned();
+                standing.message = trouble;
+            }
+            Some(_) => {}
+            None if self.conditions.is_true(types::RECONCILING) => {
+                let reason = reasons::PROGRESSING_WITH_RETRY;
+                self.conditions
+                    .set(types::READY, Status::Unknown, reason, &trouble);
+                self.conditions
+                    .set(types::RECONCILING, Status::True, reason, &trouble);
+                self.status.message = Some(clip(&trouble, MESSAGE_BYTES));
+            }
+            None => {}
+        }
+    }
+}

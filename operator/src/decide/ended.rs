@@ -1,0 +1,108 @@
+//! A run that has ended stays as it is: no Job that is missing, no restart and no look at the store
+//! brings it back. Only a person does, by a change of the spec or by asking for another run.
+
+use crds::{OnSpecChange, RunStatus};
+
+use super::begin::{self, Terms};
+use super::draft::{Draft, RESTING};
+use super::standing::{Course, Phase, Standing};
+use super::wanted::Wanted;
+use crate::model::{Action, LockFacts};
+use crate::reasons::types;
+
+pub(super) fn decide(draft: &mut Draft<'_>, run: &RunStatus, wanted: Result<Wanted, String>) {
+    draft.requeue = RESTING;
+    stay(draft);
+    let observed = draft.observed;
+    for job in &observed.jobs {
+        draft.delete(job);
+    }
+    let is_held = observed
+        .run
+        .as_ref()
+        .is_some_and(|facts| facts.lock != LockFacts::Released);
+    if is_held {
+        draft.actions.push(Action::Release);
+    }
+    let is_free = observed.jobs.is_empty() && !is_held && !draft.is_suspended();
+    match next(draft, run, wanted) {
+        Next::Begin(wanted, terms) if is_free => begin::begin(draft, &wanted, &terms),
+        Next::Begin(..) => draft.look_again_in(5),
+        Next::Object(reason, message) => {
+            draft.objection = Some((reason, message));
+            expire(draft, run);
+        }
+        Next::Nothing => expire(draft, run),
+    }
+}
+
+/// What comes after a run.
+enum Next {
+    Nothing,
+    Begin(Wanted, Terms),
+    Object(&'static str, String),
+}
+
+fn next(draft: &Draft<'_>, run: &RunStatus, wanted: Result<Wanted, String>) -> Next {
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err(message) => return Next::Object(crate::reasons::INVALID_SPEC, message),
+    };
+    let is_rerun = wanted.on_change == OnSpecChange::Rerun;
+    let token = begin::rerun_token(draft.object);
+    if token.is_some() && token != draft.before.last_handled_rerun {
+        let wants_all = begin::wants_all(draft.object);
+        let terms = Terms {
+            may_replace: is_rerun || wants_all,
+            redo_all: wants_all,
+        };
+        return Next::Begin(wanted, terms);
+    }
+    let output = draft.before.output.as_deref().unwrap_or_default();
+    if wanted.is(run, output) {
+        return Next::Nothing;
+    }
+    if wanted.on_change == OnSpecChange::Reject && draft.was_true(types::PLANNED) {
+        let (reason, message) = begin::rejected(&wanted, run);
+        return Next::Object(reason, message);
+    }
+    let terms = Terms {
+        may_replace: is_rerun,
+        redo_all: false,
+    };
+    Next::Begin(wanted, terms)
+}
+
+/// The standing of the end, from the condition that has kept it.
+fn stay(draft: &mut Draft<'_>) {
+    let ends = [
+        (types::COMPLETE, Phase::Succeeded, Course::Complete),
+        (types::FAILED, Phase::Failed, Course::Failed),
+    ];
+    let standing = ends.into_iter().find_map(|(kind, phase, course)| {
+        let condition = draft.conditions.get(kind)?;
+        Some(Standing::new(
+            phase,
+            course,
+            &condition.reason,
+            condition.message.clone(),
+        ))
+    });
+    draft.standing = standing;
+}
+
+/// Deletes the object once its time to live is over.
+fn expire(draft: &mut Draft<'_>, run: &RunStatus) {
+    let Some(lifetime) = draft.object.spec.ttl_seconds_after_finished else {
+        return;
+    };
+    let Some(finished) = run.finished_at.as_ref() else {
+        return;
+    };
+    let left = i64::from(lifetime) - draft.seconds_since(finished.0);
+    if left <= 0 {
+        draft.actions.push(Action::DeleteObject);
+    } else {
+        draft.look_again_in(left);
+    }
+}

@@ -1,0 +1,75 @@
+//! Every rule of the operator: what was observed in, the new status and what to do out.
+//!
+//! [`decide`] has no clock, no randomness and no I/O, and it remembers nothing: each decision is
+//! made anew from the object, its Jobs and pods, and what is known of the run. The phase in the
+//! status is for people; no rule reads it.
+//!
+//! | module | rules of |
+//! |---|---|
+//! | `wanted` | which pipeline and prefix the spec asks for |
+//! | `begin` | new runs: the first, by annotation, after a change |
+//! | `follow` | a run that is going on, in order: |
+//! | `lock` | … the writer lock |
+//! | `planning` | … the plan |
+//! | `attempts` | … what has become of each attempt at a batch |
+//! | `batches` | … what is started, settled, retried and deleted |
+//! | `canary` | … the small run before the large one |
+//! | `scale` | … the number of workers, and who gets them |
+//! | `seal` | … the end of a run |
+//! | `ended` | a run that has ended |
+//! | `numbers` | counts, rates and summaries of the status |
+//! | `draft`, `standing` | a decision in the making, and its conditions by kstatus |
+//! | `throttle` | live numbers are written now and then only |
+//! | `announce` | events: the differences of two statuses, in words |
+
+mod announce;
+mod attempts;
+mod batches;
+mod begin;
+mod canary;
+mod draft;
+mod ended;
+mod follow;
+mod lock;
+mod numbers;
+mod planning;
+mod scale;
+mod seal;
+mod standing;
+mod throttle;
+mod wanted;
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::model::{Action, Decision, Observed};
+use draft::Draft;
+use wanted::Wanted;
+
+/// Decides what to do about one SidecarJob.
+pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
+    if observed.object.metadata.deletion_timestamp.is_some() {
+        return leaving();
+    }
+    let mut draft = Draft::new(observed, now);
+    let wanted = Wanted::of(&observed.object.spec);
+    match draft.run().cloned() {
+        None => begin::first(&mut draft, wanted),
+        Some(run) if run.finished_at.is_some() => ended::decide(&mut draft, &run, wanted),
+        Some(run) => match begin::replacement(&mut draft, &run, wanted) {
+            Some(replacement) => begin::replace(&mut draft, replacement),
+            None => follow::decide(&mut draft, &run),
+        },
+    }
+    draft.finish()
+}
+
+/// The object goes, and its Jobs with it, by their owner references. The output stays.
+fn leaving() -> Decision {
+    Decision {
+        actions: vec![Action::Release],
+        requeue: Duration::from_secs(600),
+        ..Decision::default()
+    }
+}

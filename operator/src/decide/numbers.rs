@@ -1,0 +1,213 @@
+//! Counts, rates and summaries: a status of one size, whatever the number of shards.
+
+use crds::{BatchStatus, FailedShard, RateStatus, RowCounts, ShardCounts, SidecarJobStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use super::attempts::{Batch, State};
+use super::batches::{self, Context};
+use super::draft::Draft;
+use super::{canary, scale};
+use crate::conditions::{Status, clip};
+use crate::model::FailureNote;
+use crate::reasons::{self, types};
+
+/// Most batches in a status.
+const MOST_BATCHES: usize = 16;
+
+/// Most failed shards in a status.
+const MOST_FAILURES: usize = 10;
+
+/// Most bytes of the path, and of the reason, of a failed shard.
+const FAILURE_BYTES: usize = 384;
+
+/// State of a batch whose Job was suspended, or taken away since it was in a queue.
+const SUSPENDED: &str = "Suspended";
+
+pub(super) fn update(draft: &mut Draft<'_>, context: &Context<'_>) {
+    let has_ended = draft
+        .status
+        .run
+        .as_ref()
+        .is_some_and(|run| run.finished_at.is_some());
+    draft.status.batches = batches(draft, context);
+    schedulable(draft);
+    if has_ended && draft.status.failure_report.is_some() {
+        return;
+    }
+    if !matches!(context.facts.seal, crate::model::SealFacts::Sealed(_)) {
+        counts(draft, context);
+        draft.status.rates = rates(draft, context);
+    }
+}
+
+fn counts(draft: &mut Draft<'_>, context: &Context<'_>) {
+    let (totals, progress) = (context.totals, &context.facts.progress);
+    let before = draft.before.shards.clone().unwrap_or_default();
+    // Reports of a worker that begins an item again count from nothing: what was once done, and
+    // said, stays so.
+    let done = int(totals.kept + progress.done)
+        .max(before.done)
+        .min(int(totals.shards));
+    let room = int(totals.shards) - done;
+    let failed = if context.is_done() {
+        room
+    } else {
+        int(progress.failed).max(before.failed).min(room)
+    };
+    draft.status.shards = Some(ShardCounts {
+        total: int(totals.shards),
+        done,
+        kept: int(totals.kept),
+        failed,
+        progress: Some(format!("{done}/{}", totals.shards)),
+    });
+    let written = totals.kept_rows + progress.rows;
+    let matched = totals.kept_matched + progress.matched;
+    let rows_before = draft.before.rows.clone().unwrap_or_default();
+    let at_least = |number: u64, before: i64| number.max(u64::try_from(before).unwrap_or(0));
+    draft.status.rows = Some(rows(
+        draft,
+        at_least(written, rows_before.written),
+        at_least(matched, rows_before.matched),
+    ));
+    draft.status.failures = failures(&progress.failures);
+}
+
+/// Rows, and the share of them that matched if the pipeline looks keys up.
+pub(super) fn rows(draft: &Draft<'_>, written: u64, matched: u64) -> RowCounts {
+    let looked_up = if canary::has_lookups(draft) {
+        written
+    } else {
+        0
+    };
+    RowCounts {
+        written: int(written),
+        looked_up: int(looked_up),
+        matched: int(matched),
+        match_share: (looked_up > 0)
+            .then(|| format!("{:.1}%", 100.0 * matched as f64 / looked_up as f64)),
+    }
+}
+
+/// The first failed shards, cut to a bearable length.
+pub(super) fn failures(notes: &[FailureNote]) -> Vec<FailedShard> {
+    notes
+        .iter()
+        .take(MOST_FAILURES)
+        .map(|note| FailedShard {
+            path: clip(&note.path, FAILURE_BYTES),
+            reason: clip(&note.reason, FAILURE_BYTES),
+        })
+        .collect()
+}
+
+fn rates(draft: &Draft<'_>, context: &Context<'_>) -> Option<RateStatus> {
+    let progress = &context.facts.progress;
+    if progress.window_seconds <= 0.0 {
+        return None;
+    }
+    let speed = progress.window_shards as f64 / progress.window_seconds;
+    let rows = progress.window_rows as f64 / progress.window_seconds * 3600.0;
+    let left = context
+        .totals
+        .todo
+        .saturating_sub(progress.done + progress.failed);
+    let end = (speed > 0.0 && left > 0 && !draft.is_suspended()).then(|| {
+        let minutes = (left as f64 / speed / 60.0).ceil().min(5e7) as i64;
+        // Whole minutes: an estimate isn't better than that.
+        let now = draft.now.as_second().div_euclid(60);
+        Timestamp::from_second((now + minutes).saturating_mul(60)).ok()
+    });
+    Some(RateStatus {
+        rows_per_hour: scale::rounded(rows) as i64,
+        shards_per_second: scale::rounded(speed),
+        estimated_end: end.flatten().map(Time),
+    })
+}
+
+/// Whether workers find nodes, in the words of the scheduler or the kubelet.
+fn schedulable(draft: &mut Draft<'_>) {
+    let pods = &draft.observed.pods;
+    let kind = types::WORKERS_UNSCHEDULABLE;
+    let trouble = [
+        (&pods.unschedulable, reasons::UNSCHEDULABLE),
+        (&pods.cannot_start, reasons::CANNOT_START),
+    ];
+    let trouble = trouble
+        .into_iter()
+        .find_map(|(words, reason)| Some((words.as_ref()?, reason)));
+    if let Some((words, reason)) = trouble {
+        draft.conditions.set(kind, Status::True, reason, words);
+    } else if draft.conditions.get(kind).is_some() {
+        let (reason, words) = (reasons::SCHEDULABLE, "workers find nodes, and start");
+        draft.conditions.set(kind, Status::False, reason, words);
+    }
+}
+
+/// The batches that are open, and the latest of the others.
+fn batches(draft: &Draft<'_>, context: &Context<'_>) -> Vec<BatchStatus> {
+    let closed = context
+        .book
+        .iter()
+        .filter(|batch| batch.state.is_closed())
+        .count();
+    let open = context.book.len() - closed;
+    let mut skip = closed.saturating_sub(MOST_BATCHES.saturating_sub(open));
+    let shown = context.book.iter().filter(|batch| {
+        let is_skipped = batch.state.is_closed() && skip > 0;
+        skip -= usize::from(is_skipped);
+        !is_skipped
+    });
+    shown
+        .take(MOST_BATCHES)
+        .map(|batch| batch_status(draft, context, batch))
+        .collect()
+}
+
+fn batch_status(draft: &Draft<'_>, context: &Context<'_>, batch: &Batch<'_>) -> BatchStatus {
+    let attempt = batch.last.attempt;
+    let was_suspended = was_suspended(&draft.before, batch.number, attempt);
+    let state = match &batch.state {
+        State::Finished => "Complete",
+        State::GivenUp { .. } => "Failed",
+        _ if draft.is_suspended() => SUSPENDED,
+        State::Unstarted => "Waiting",
+        State::Live(job) if job.is_suspended => "Waiting",
+        State::Live(_) => "Active",
+        // Remembered until its items are started again: they were not given the time they had
+        // been promised, and that must not count.
+        State::Ending(_) | State::Over | State::Lost { .. } if was_suspended => SUSPENDED,
+        State::Ending(_) | State::Over | State::Lost { .. } => "Active",
+    };
+    let given_up = match &batch.state {
+        State::GivenUp { items, .. } => items.len(),
+        _ => 0,
+    };
+    let small = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    BatchStatus {
+        name: batches::job_name(draft, &context.run.name, batch.number, attempt),
+        batch: i32::try_from(batch.number).unwrap_or(i32::MAX),
+        attempt: i32::try_from(attempt).unwrap_or(i32::MAX),
+        chunks: small(batch.last.items.len()),
+        done: match batch.state {
+            State::Finished => small(batch.last.items.len()),
+            _ => small(batch.last.ended as usize),
+        },
+        failed: small(given_up),
+        state: Some(state.to_owned()),
+    }
+}
+
+/// Whether the status has this attempt as suspended.
+pub(super) fn was_suspended(status: &SidecarJobStatus, batch: u32, attempt: u32) -> bool {
+    status.batches.iter().any(|found| {
+        u32::try_from(found.batch) == Ok(batch)
+            && u32::try_from(found.attempt) == Ok(attempt)
+            && found.state.as_deref() == Some(SUSPENDED)
+    })
+}
+
+pub(super) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,75 @@
+//! The plan of a run.
+
+use crds::CanaryStatus;
+
+use super::draft::{AT_ONCE, Draft};
+use super::seal;
+use super::standing::{Course, Phase, Standing};
+use crate::conditions::Status;
+use crate::model::{Action, PlanFacts, PlanTotals, RunFacts};
+use crate::reasons::{self, types};
+
+/// Whether the plan, or even a look at the prefixes, is refused.
+pub(super) fn is_refused(draft: &mut Draft<'_>, facts: &RunFacts) -> bool {
+    let PlanFacts::Refused { reason, message } = &facts.plan else {
+        return false;
+    };
+    if reason == reasons::ACCESS_DENIED {
+        let standing = Standing::new(Phase::Pending, Course::Stuck, reason, message.clone());
+        draft.stand(standing);
+    } else {
+        seal::fail(draft, reason, message.clone());
+    }
+    true
+}
+
+/// What the plan holds, once it is made and the API server knows.
+pub(super) fn totals(draft: &mut Draft<'_>, facts: &RunFacts) -> Option<PlanTotals> {
+    match &facts.plan {
+        PlanFacts::None => {
+            if !draft.is_suspended() {
+                draft.actions.push(Action::Plan);
+            }
+            draft.stand(Standing::moving(
+                Phase::Planning,
+                "listing the main prefix against the output",
+            ));
+            None
+        }
+        PlanFacts::Going { listed } => {
+            let message =
+                format!("listing the main prefix against the output: {listed} shards so far");
+            draft.stand(Standing::moving(Phase::Planning, message));
+            None
+        }
+        PlanFacts::Refused { .. } => None,
+        PlanFacts::Made(totals) => {
+            let is_known = draft.was_true(types::PLANNED);
+            planned(draft, totals, is_known);
+            is_known.then(|| totals.clone())
+        }
+    }
+}
+
+fn planned(draft: &mut Draft<'_>, totals: &PlanTotals, is_known: bool) {
+    let message = format!(
+        "{} shards: {} to make, {} in place",
+        totals.shards, totals.todo, totals.kept
+    );
+    draft
+        .conditions
+        .set(types::PLANNED, Status::True, reasons::PLANNED, &message);
+    if is_known {
+        return;
+    }
+    // Whether there is a canary is settled here, and in the API server before anything starts.
+    let has_canary = draft.object.spec.canary.shards > 0 && totals.todo > 0;
+    draft.status.canary = has_canary.then(CanaryStatus::default);
+    let phase = match (has_canary, totals.todo) {
+        (_, 0) => Phase::Verifying,
+        (true, _) => Phase::Canary,
+        (false, _) => Phase::Running,
+    };
+    draft.requeue = AT_ONCE;
+    draft.stand(Standing::moving(phase, format!("planned {message}")));
+}

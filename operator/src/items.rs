@@ -1,0 +1,162 @@
+//! Work items: which ranges of the plan's chunks go to whom. A chunk of the operator's plans is a
+//! shard.
+
+use crate::model::Item;
+
+/// Number of chunks in an item.
+pub fn len(item: Item) -> u64 {
+    item.1.saturating_sub(item.0)
+}
+
+/// Number of chunks in all of these.
+pub fn total(items: &[Item]) -> u64 {
+    items.iter().copied().map(len).sum()
+}
+
+/// The canary's items: `count` of them at most, with `shards` chunks in all, of equal size but for
+/// one, spread over a plan of `chunks` from its first to its last. A plan that has no more is
+/// covered whole.
+pub fn spread(chunks: u64, shards: u64, count: u64) -> Vec<Item> {
+    let shards = shards.min(chunks);
+    let count = count.clamp(1, shards.max(1));
+    if shards == 0 {
+        return Vec::new();
+    }
+    // u128: a plan may have as many chunks as it likes.
+    let part = |whole: u64, position: u64, parts: u64| {
+        (u128::from(whole) * u128::from(position) / u128::from(parts)) as u64
+    };
+    let gaps = chunks - shards;
+    (0..count)
+        .map(|position| {
+            let before = part(shards, position, count);
+            let through = part(shards, position + 1, count);
+            let skipped = if count == 1 {
+                gaps / 2
+            } else {
+                part(gaps, position, count - 1)
+            };
+            (before + skipped, through + skipped)
+        })
+        .collect()
+}
+
+/// The chunks of a plan that no item of `handed` has, as the longest ranges there are. Items may
+/// come in any order, and may overlap.
+pub fn complement(chunks: u64, handed: impl IntoIterator<Item = Item>) -> Vec<Item> {
+    let mut handed: Vec<Item> = handed.into_iter().collect();
+    handed.sort_unstable();
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    for (first, end) in handed {
+        if first >= chunks {
+            break;
+        }
+        if first > next {
+            gaps.push((next, first));
+        }
+        next = next.max(end);
+    }
+    if next < chunks {
+        gaps.push((next, chunks));
+    }
+    gaps
+}
+
+/// Cuts ranges into items of `size` chunks, the last of each range of what is left; `limit` items
+/// at most. An item never reaches over the end of a range.
+pub fn cut(gaps: &[Item], size: u64, limit: usize) -> Vec<Item> {
+    let size = size.max(1);
+    let mut items = Vec::new();
+    for &(start, end) in gaps {
+        let mut first = start;
+        while first < end && items.len() < limit {
+            let stop = first.saturating_add(size).min(end);
+            items.push((first, stop));
+            first = stop;
+        }
+    }
+    items
+}
+
+/// How many items of `size` chunks the ranges give.
+pub fn count(gaps: &[Item], size: u64) -> u64 {
+    gaps.iter().map(|gap| len(*gap).div_ceil(size.max(1))).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_canary_is_spread_from_end_to_end() {
+        assert_eq!(
+            spread(1000, 20, 5),
+            [(0, 4), (249, 253), (498, 502), (747, 751), (996, 1000)]
+        );
+        assert_eq!(spread(100, 1, 1), [(49, 50)]);
+        assert_eq!(spread(100, 20, 3), [(0, 6), (46, 53), (93, 100)]);
+    }
+
+    #[test]
+    fn a_small_plan_is_all_canary() {
+        assert_eq!(total(&spread(7, 20, 3)), 7);
+        assert_eq!(spread(1, 20, 100), [(0, 1)]);
+        assert_eq!(spread(0, 20, 3), []);
+        assert_eq!(spread(100, 0, 3), []);
+    }
+
+    #[test]
+    fn bulk_items_go_around_the_canary() {
+        let gaps = complement(100, [(93, 100), (0, 6), (46, 53)]);
+        assert_eq!(gaps, [(6, 46), (53, 93)]);
+        assert_eq!(cut(&gaps, 25, 10), [(6, 31), (31, 46), (53, 78), (78, 93)]);
+        assert_eq!(cut(&gaps, 25, 3).len(), 3);
+        assert_eq!(count(&gaps, 25), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn canary_and_bulk_cover_the_plan_once(
+            chunks in 1_u64..5_000,
+            shards in 0_u64..200,
+            workers in 1_u64..300,
+            size in 1_u64..600,
+            limit in 1_usize..50,
+        ) {
+            let mut handed = spread(chunks, shards, workers);
+            prop_assert!(handed.len() as u64 <= workers);
+            prop_assert_eq!(total(&handed), shards.min(chunks));
+            let sizes: Vec<u64> = handed.iter().map(|item| len(*item)).collect();
+            if let (Some(least), Some(most)) = (sizes.iter().min(), sizes.iter().max()) {
+                prop_assert!(*least >= 1 && most - least <= 1);
+            }
+            loop {
+                let gaps = complement(chunks, handed.iter().copied());
+                let batch = cut(&gaps, size, limit);
+                prop_assert!(batch.len() <= limit);
+                if batch.is_empty() {
+                    prop_assert!(gaps.is_empty());
+                    break;
+                }
+                prop_assert!(batch.iter().all(|item| (1..=size).contains(&len(*item))));
+                handed.extend(batch);
+            }
+            handed.sort_unstable();
+            let mut next = 0;
+            for (first, end) in handed {
+                prop_assert_eq!(first, next);
+                next = end;
+            }
+            prop_assert_eq!(next, chunks);
+        }
+
+        #[test]
+        fn huge_plans_do_not_overflow(chunks: u64, shards: u64, workers in 1_u64..10_000) {
+            let items = spread(chunks, shards.min(20_000), workers);
+            prop_assert!(items.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+            prop_assert!(items.iter().all(|item| item.1 <= chunks));
+        }
+    }
+}
