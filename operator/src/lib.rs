@@ -4,12 +4,30 @@
 //! the rules are pure functions of them.
 #![forbid(unsafe_code)]
 
+pub mod apply;
+pub mod arguments;
+pub mod backoff;
 pub mod build;
 pub mod conditions;
+pub mod controller;
 pub mod decide;
+pub mod definition;
+pub mod events;
+pub mod identity;
+pub mod intake;
 pub mod items;
+pub mod leader;
+pub mod memory;
+pub mod metrics;
 pub mod model;
 pub mod names;
+pub mod observe;
+pub mod process;
+pub mod queue;
 pub mod reasons;
 pub mod runner;
+pub mod server;
 pub mod sizing;
+pub mod status_writer;
+pub mod telemetry;
+pub mod watch;

@@ -1,0 +1,512 @@
+//! The one place that writes: carries out a decision.
+
+use std::sync::Arc;
+
+use crds::{SidecarJob, SidecarJobStatus};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Status;
+use kube::{Client, Resource, ResourceExt};
+use serde_json::json;
+
+use crate::events::{Events, cut};
+use crate::identity::{Identities, IdentityError};
+use crate::leader::Leadership;
+use crate::memory::{Memory, Subject};
+use crate::metrics::Metrics;
+use crate::model::{Action, Decision, Observed, Trouble};
+use crate::runner::{Attempt, Hold, JobKey, RunnerError, Runners};
+use crate::status_writer::status_patch;
+use crate::watch::keep_job;
+
+/// Who writes what, for people who look at `managedFields`.
+const JOBS_MANAGER: &str = "sidecarjob-operator-jobs";
+const STATUS_MANAGER: &str = "sidecarjob-operator-status";
+
+/// A message that goes into a status is cut after so many bytes.
+const LONGEST_MESSAGE: usize = 1000;
+
+/// Why a decision was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// Somebody else was quicker, or what was seen is old: look again.
+    #[error("what was seen of {what} is old")]
+    Outdated {
+        /// What.
+        what: String,
+    },
+    /// The API server refused, or could not be asked.
+    #[error("can't {verb} {what}: {source}")]
+    Api {
+        /// What was tried.
+        verb: &'static str,
+        /// With what.
+        what: String,
+        /// Why not.
+        source: Box<kube::Error>,
+    },
+    /// A Job of the name that was to be created belongs to somebody else.
+    #[error("there is a Job {name} that another object controls; delete or rename it")]
+    ForeignJob {
+        /// Its name.
+        name: String,
+    },
+    /// The prefixes can't be reached.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The background work refused.
+    #[error(transparent)]
+    Runner(RunnerError),
+    /// A status that has no form in JSON.
+    #[error("the status can't be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// This process is no longer the leader; it ends.
+    #[error("this replica is not the leader any more")]
+    NotLeader,
+}
+
+impl From<RunnerError> for ApplyError {
+    fn from(error: RunnerError) -> Self {
+        match error {
+            RunnerError::NoSuchRun { .. }
+            | RunnerError::NotHeld { .. }
+            | RunnerError::OtherItems { .. } => Self::Outdated {
+                what: format!("the run ({error})"),
+            },
+            RunnerError::State(_) | RunnerError::TimedOut { .. } => Self::Runner(error),
+        }
+    }
+}
+
+impl ApplyError {
+    /// Whether it is enough to look again soon.
+    pub fn is_outdated(&self) -> bool {
+        matches!(self, Self::Outdated { .. } | Self::NotLeader)
+    }
+
+    /// What to tell people. The same words for the same trouble.
+    pub fn trouble(&self) -> Trouble {
+        let reason = match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => reason_of(status),
+                _ => "ApiUnavailable",
+            },
+            Self::ForeignJob { .. } => "ForeignJob",
+            Self::Identity(IdentityError::Refused(refusal)) => refusal.reason,
+            Self::Identity(IdentityError::Api(_)) => "ApiUnavailable",
+            Self::Identity(IdentityError::Credentials(_)) => "NoCredentials",
+            Self::Runner(_) => "StoreTrouble",
+            Self::Json(_) | Self::Outdated { .. } | Self::NotLeader => "Internal",
+        };
+        Trouble {
+            reason,
+            message: cut(&self.to_string(), LONGEST_MESSAGE),
+        }
+    }
+}
+
+fn reason_of(status: &Status) -> &'static str {
+    let is_terminating = status.details.as_ref().is_some_and(|details| {
+        let mut causes = details.causes.iter();
+        causes.any(|cause| cause.reason == "NamespaceTerminating")
+    });
+    match status.code {
+        403 if is_terminating => "NamespaceTerminating",
+        403 if status.message.contains("exceeded quota") => "QuotaExceeded",
+        403 => "Forbidden",
+        400 | 422 => "JobRefused",
+        _ => "ApiError",
+    }
+}
+
+/// Carries out decisions.
+#[derive(Clone)]
+pub struct Applier {
+    /// Of the API server.
+    pub client: Client,
+    /// The background work.
+    pub runners: Arc<Runners>,
+    /// As whom prefixes are reached.
+    pub identities: Arc<Identities>,
+    /// What is remembered.
+    pub memory: Arc<Memory>,
+    /// Events.
+    pub events: Events,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Whether this process may write at all.
+    pub leadership: Leadership,
+}
+
+impl std::fmt::Debug for Applier {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Applier")
+    }
+}
+
+/// One object that is being written about.
+struct Target<'a> {
+    applier: &'a Applier,
+    observed: &'a Observed,
+    uid: String,
+    namespace: String,
+    name: String,
+}
+
+impl Applier {
+    /// Carries out a decision: actions, then the status if it differs, then events.
+    ///
+    /// # Errors
+    /// At the first thing that can't be done; what comes after it is not tried.
+    pub async fn apply(&self, observed: &Observed, decision: Decision) -> Result<(), ApplyError> {
+        let Decision {
+            status,
+            only_live_numbers,
+            actions,
+            events,
+            requeue: _,
+        } = decision;
+        let target = self.target(observed);
+        for action in actions {
+            target.act(action).await?;
+        }
+        if let Some(status) = status {
+            target.write_status(&status, only_live_numbers).await?;
+        }
+        let about = observed.object.object_ref(&());
+        for note in events {
+            self.events.publish(&about, note).await;
+        }
+        Ok(())
+    }
+
+    /// Writes nothing but the status of a decision: about what went wrong.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub async fn report(&self, observed: &Observed, decision: Decision) -> Result<(), ApplyError> {
+        match decision.status {
+            Some(status) => self.target(observed).write_status(&status, false).await,
+            None => Ok(()),
+        }
+    }
+
+    fn target<'a>(&'a self, observed: &'a Observed) -> Target<'a> {
+        let object = &observed.object;
+        Target {
+            applier: self,
+            observed,
+            uid: object.uid().unwrap_or_default(),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+        }
+    }
+}
+
+impl Target<'_> {
+    async fn act(&self, action: Action) -> Result<(), ApplyError> {
+        self.may_write()?;
+        let runners = &self.applier.runners;
+        match action {
+            Action::Hold {
+                run,
+                prefix,
+                digest,
+                replaces,
+                manifest,
+                skip_existing,
+            } => {
+                let hold = Hold {
+                    run,
+                    prefix,
+                    digest,
+                    replaces,
+                    manifest,
+                    skip_existing,
+                };
+                self.hold(hold).await
+            }
+            Action::Plan => {
+                runners.plan(&self.uid);
+                Ok(())
+            }
+            Action::Start {
+                batch,
+                attempt,
+                items,
+                epoch,
+                tries,
+                job,
+                after,
+            } => {
+                if let Some(after) = after {
+                    self.make_sure_it_is_over(&after).await?;
+                }
+                let run = job.labels().get(crate::build::labels::RUN).cloned();
+                let run = run.unwrap_or_default();
+                let attempt = Attempt {
+                    batch,
+                    attempt,
+                    items,
+                    epoch,
+                    tries,
+                };
+                runners.start(&self.uid, &run, &attempt).await?;
+                self.create_job(&job).await
+            }
+            Action::Scale {
+                name,
+                resource_version,
+                parallelism,
+            } => {
+                let spec = json!({"parallelism": parallelism});
+                self.patch_job("scale", &name, resource_version, spec).await
+            }
+            Action::Suspend {
+                name,
+                resource_version,
+                suspend,
+            } => {
+                let verb = if suspend { "suspend" } else { "resume" };
+                let spec = json!({"suspend": suspend});
+                self.patch_job(verb, &name, resource_version, spec).await
+            }
+            Action::DeleteJob { name } => self.delete_job(&name).await,
+            Action::Settle { batch, attempt } => {
+                runners.settle(&self.uid, batch, attempt);
+                Ok(())
+            }
+            Action::Seal => {
+                runners.seal(&self.uid);
+                Ok(())
+            }
+            Action::Release => {
+                runners.release(&self.uid);
+                self.applier.identities.forget(&self.uid);
+                Ok(())
+            }
+            Action::DeleteObject => self.delete_object().await,
+        }
+    }
+
+    fn may_write(&self) -> Result<(), ApplyError> {
+        match self.applier.leadership.is_leader() {
+            true => Ok(()),
+            false => Err(ApplyError::NotLeader),
+        }
+    }
+
+    async fn hold(&self, hold: Hold) -> Result<(), ApplyError> {
+        let object = &self.observed.object;
+        let identities = &self.applier.identities;
+        let stores = identities.stores(object, Some(&hold.prefix)).await?;
+        let key = JobKey {
+            uid: self.uid.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        };
+        self.applier.runners.hold(&key, stores, hold)?;
+        Ok(())
+    }
+
+    /// Asks the API server itself: a watch may be behind.
+    async fn make_sure_it_is_over(&self, name: &str) -> Result<(), ApplyError> {
+        let found = self.jobs().get_opt(name).await;
+        let found = found.map_err(|error| self.failed("get", &job_words(name), error))?;
+        let is_over = found.is_none_or(|job| {
+            keep_job(&job).is_none_or(|kept| kept.owner != self.uid || kept.observed.end.is_some())
+        });
+        match is_over {
+            true => Ok(()),
+            false => Err(outdated(name)),
+        }
+    }
+
+    async fn create_job(&self, job: &Job) -> Result<(), ApplyError> {
+        self.may_write()?;
+        let name = job.name_any();
+        let parameters = PostParams {
+            field_manager: Some(JOBS_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let created = self.jobs().create(&parameters, job).await;
+        self.count("Job", "create", &created);
+        match created {
+            Ok(_) => {
+                self.expect(Subject::Job(name), None);
+                Ok(())
+            }
+            // Created before a crash, or before a watch told of it.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                let found = self.jobs().get_opt(&name).await;
+                let found = found.map_err(|error| self.failed("get", &job_words(&name), error))?;
+                match found {
+                    None => Err(outdated(&name)),
+                    Some(found) if controls(&self.uid, &found) => Ok(()),
+                    Some(_) => Err(ApplyError::ForeignJob { name }),
+                }
+            }
+            Err(error) => Err(self.failed("create", &job_words(&name), error)),
+        }
+    }
+
+    async fn patch_job(
+        &self,
+        verb: &'static str,
+        name: &str,
+        version: String,
+        spec: serde_json::Value,
+    ) -> Result<(), ApplyError> {
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        let parameters = PatchParams {
+            field_manager: Some(JOBS_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let jobs = self.jobs();
+        let patched = jobs.patch(name, &parameters, &Patch::Merge(&patch)).await;
+        self.count("Job", "patch", &patched);
+        match patched {
+            Ok(patched) => {
+                if patched.resource_version().as_ref() != Some(&version) {
+                    self.expect(Subject::Job(name.to_owned()), Some(version));
+                }
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
+                Err(outdated(name))
+            }
+            Err(error) => Err(self.failed(verb, &job_words(name), error)),
+        }
+    }
+
+    async fn delete_job(&self, name: &str) -> Result<(), ApplyError> {
+        let known = self.observed.jobs.iter().find(|job| job.name == name);
+        let deleted = self.jobs().delete(name, &DeleteParams::foreground()).await;
+        self.count("Job", "delete", &deleted);
+        match deleted {
+            Ok(_) => {
+                if let Some(job) = known {
+                    let former = Some(job.resource_version.clone());
+                    self.expect(Subject::Job(name.to_owned()), former);
+                }
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(self.failed("delete", &job_words(name), error)),
+        }
+    }
+
+    /// Deletes exactly the object that was seen: not another of its name, nor one that somebody
+    /// has touched since.
+    async fn delete_object(&self) -> Result<(), ApplyError> {
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(self.uid.clone()),
+                resource_version: self.observed.object.resource_version(),
+            }),
+            ..DeleteParams::background()
+        };
+        let deleted = self.objects().delete(&self.name, &parameters).await;
+        self.count("SidecarJob", "delete", &deleted);
+        match deleted {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_conflict() => Err(outdated(&self.name)),
+            Err(error) => Err(self.failed("delete", "the SidecarJob", error)),
+        }
+    }
+
+    async fn write_status(
+        &self,
+        status: &SidecarJobStatus,
+        only_live_numbers: bool,
+    ) -> Result<(), ApplyError> {
+        let object = &self.observed.object;
+        let now = Timestamp::now().as_millisecond();
+        if only_live_numbers && !self.is_due(now) {
+            return Ok(());
+        }
+        let version = object.resource_version().unwrap_or_default();
+        let Some(patch) = status_patch(object.status.as_ref(), status, &version)? else {
+            return Ok(());
+        };
+        self.may_write()?;
+        let parameters = PatchParams {
+            field_manager: Some(STATUS_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let objects = self.objects();
+        let written = objects
+            .patch_status(&self.name, &parameters, &Patch::Merge(&patch))
+            .await;
+        self.count("SidecarJob", "patch", &written);
+        match written {
+            Ok(written) => {
+                if written.resource_version().as_ref() != Some(&version) {
+                    self.expect(Subject::Object, Some(version));
+                }
+                self.applier.memory.note_status_written(&self.uid, now);
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
+                Err(outdated(&self.name))
+            }
+            Err(error) => Err(self.failed("write", "the status", error)),
+        }
+    }
+
+    fn is_due(&self, now_ms: i64) -> bool {
+        let pause = self
+            .observed
+            .settings
+            .live_status_seconds
+            .saturating_mul(1000);
+        let written = self.observed.live_written_ms;
+        written.is_none_or(|written| now_ms.saturating_sub(written) >= pause)
+    }
+
+    fn expect(&self, subject: Subject, former: Option<String>) {
+        self.applier.memory.note_write(&self.uid, subject, former);
+    }
+
+    fn count<T>(&self, kind: &'static str, verb: &'static str, result: &Result<T, kube::Error>) {
+        let code = match result {
+            Ok(_) => "ok".to_owned(),
+            Err(kube::Error::Api(status)) => status.code.to_string(),
+            Err(_) => "none".to_owned(),
+        };
+        self.applier.metrics.count_api_write(kind, verb, &code);
+    }
+
+    fn failed(&self, verb: &'static str, what: &str, error: kube::Error) -> ApplyError {
+        ApplyError::Api {
+            verb,
+            what: what.to_owned(),
+            source: Box::new(error),
+        }
+    }
+
+    fn jobs(&self) -> Api<Job> {
+        Api::namespaced(self.applier.client.clone(), &self.namespace)
+    }
+
+    fn objects(&self) -> Api<SidecarJob> {
+        Api::namespaced(self.applier.client.clone(), &self.namespace)
+    }
+}
+
+fn job_words(name: &str) -> String {
+    format!("the Job {name}")
+}
+
+fn outdated(what: &str) -> ApplyError {
+    ApplyError::Outdated {
+        what: what.to_owned(),
+    }
+}
+
+fn controls(uid: &str, job: &Job) -> bool {
+    let mut owners = job.owner_references().iter();
+    owners.any(|owner| owner.uid == uid && owner.controller == Some(true))
+}

@@ -1,0 +1,196 @@
+//! As whom the operator reads and writes the prefixes of a job: with the job's own identity,
+//! so that no tenant can make the operator read or write what the tenant may not.
+//!
+//! 1. `spec.storage.credentialsSecretRef`: a Secret in the job's namespace.
+//! 2. Else the role of the job's service account, if it is annotated with one: a token of the
+//!    service account is exchanged for credentials of the role.
+//! 3. Else the operator's own identity, but only for prefixes on the list that the operator was
+//!    started with, and only at the operator's own S3 service.
+//!
+//! Paths of the operator's own file system are on that list, or refused.
+
+mod choice;
+mod secret;
+mod service_account;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crds::{SidecarJob, StorageAccess};
+use kube::{Client, ResourceExt};
+use storage::{ChecksumMode, CredentialSource, StorageConfig, Stores};
+
+use crate::model::Refusal;
+use crate::runner::RETRY_BUDGET;
+use choice::{Choice, OwnRights, choose};
+use secret::SecretKey;
+use service_account::{Role, RoleCredentials, find_role};
+
+/// Why a job's prefixes can't be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// Until a person changes something.
+    #[error("{}", .0.message)]
+    Refused(Refusal),
+    /// The API server did not answer as it should; to be tried again.
+    #[error("can't find out as whom to reach the prefixes: {0}")]
+    Api(#[source] kube::Error),
+    /// Credentials could not be had; to be tried again.
+    #[error("{0}")]
+    Credentials(String),
+}
+
+impl IdentityError {
+    fn refused(reason: &'static str, message: String) -> Self {
+        Self::Refused(Refusal { reason, message })
+    }
+}
+
+/// What an identity is chosen from. While it stays the same, so do the stores of a job.
+#[derive(Clone, Debug, PartialEq)]
+struct Question {
+    namespace: String,
+    storage: StorageAccess,
+    service_account: String,
+    prefixes: Vec<String>,
+}
+
+/// The stores of each job, reached with its identity.
+pub struct Identities {
+    client: Client,
+    own: OwnRights,
+    known: Mutex<HashMap<String, (Question, Arc<Stores>)>>,
+}
+
+impl std::fmt::Debug for Identities {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Identities")
+            .field("own", &self.own)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Identities {
+    /// `own_prefixes` are those for which the operator may use its own identity.
+    pub fn new(client: Client, own_prefixes: &[String]) -> Self {
+        let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]
+            .into_iter()
+            .find_map(|name| std::env::var(name).ok().filter(|url| !url.is_empty()));
+        Self {
+            client,
+            own: OwnRights::new(own_prefixes, endpoint),
+            known: Mutex::default(),
+        }
+    }
+
+    /// The stores through which the main prefix of `object`, and `output` if it is known, are
+    /// read and written. The same ones as long as nothing about the object's identity changes;
+    /// they renew their credentials by themselves.
+    ///
+    /// # Errors
+    /// If there is no identity, or it can't be had now.
+    pub async fn stores(
+        &self,
+        object: &SidecarJob,
+        output: Option<&str>,
+    ) -> Result<Arc<Stores>, IdentityError> {
+        let spec = &object.spec;
+        let mut prefixes = vec![crds::prefix::normalize(&spec.dataset.main_prefix)];
+        prefixes.extend(output.map(crds::prefix::normalize));
+        let question = Question {
+            namespace: object.namespace().unwrap_or_default(),
+            storage: spec.storage.clone().unwrap_or_default(),
+            service_account: spec
+                .worker
+                .service_account_name
+                .clone()
+                .unwrap_or_else(|| "default".to_owned()),
+            prefixes,
+        };
+        let uid = object.uid().unwrap_or_default();
+        if let Some(stores) = self.find(&uid, &question) {
+            return Ok(stores);
+        }
+        let stores = Arc::new(self.open(&uid, &question).await?);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(uid, (question, Arc::clone(&stores)));
+        Ok(stores)
+    }
+
+    /// Forgets the stores of a job: it needs them no more.
+    pub fn forget(&self, uid: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.remove(uid);
+    }
+
+    fn find(&self, uid: &str, question: &Question) -> Option<Arc<Stores>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (asked, stores) = known.get(uid)?;
+        (asked == question).then(|| Arc::clone(stores))
+    }
+
+    async fn open(&self, uid: &str, question: &Question) -> Result<Stores, IdentityError> {
+        let Question {
+            namespace,
+            storage,
+            service_account,
+            prefixes,
+        } = question;
+        let config = storage_config(storage);
+        let role = match &storage.credentials_secret_ref {
+            Some(_) => None,
+            None => find_role(&self.client, namespace, service_account).await?,
+        };
+        let source: Arc<dyn CredentialSource> =
+            match choose(storage, role, prefixes, service_account, &self.own) {
+                Ok(Choice::Secret(name)) => {
+                    Arc::new(SecretKey::new(self.client.clone(), namespace, &name))
+                }
+                Ok(Choice::Role(arn)) => Arc::new(RoleCredentials::new(
+                    self.client.clone(),
+                    Role {
+                        namespace: namespace.clone(),
+                        service_account: service_account.clone(),
+                        arn,
+                        region: storage.region.clone(),
+                        session: format!("sidecarjob-{uid}"),
+                    },
+                )),
+                Ok(Choice::Own) => return Ok(Stores::new(&config)),
+                Err(refusal) => return Err(IdentityError::Refused(refusal)),
+            };
+        self.check(storage, namespace, source.as_ref()).await?;
+        Ok(Stores::with_credentials(&config, source))
+    }
+
+    /// What can be known to be wrong before anything is asked of the store.
+    async fn check(
+        &self,
+        storage: &StorageAccess,
+        namespace: &str,
+        source: &dyn CredentialSource,
+    ) -> Result<(), IdentityError> {
+        if let Some(reference) = &storage.credentials_secret_ref {
+            secret::check(&self.client, namespace, &reference.name).await
+        } else {
+            let given = source.credentials().await;
+            given.map(|_| ()).map_err(IdentityError::Credentials)
+        }
+    }
+}
+
+/// How a job's stores are reached.
+fn storage_config(storage: &StorageAccess) -> StorageConfig {
+    StorageConfig {
+        endpoint: storage.endpoint.clone(),
+        region: storage.region.clone(),
+        path_style: storage.path_style,
+        request_checksum: storage.request_checksums.map(|mode| match mode {
+            crds::ChecksumMode::WhenSupported => ChecksumMode::WhenSupported,
+            crds::ChecksumMode::WhenRequired => ChecksumMode::WhenRequired,
+        }),
+        retry_budget: RETRY_BUDGET,
+        ..StorageConfig::default()
+    }
+}

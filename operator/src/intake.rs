@@ -1,0 +1,292 @@
+//! What the watches tell goes into the caches, and whoever is concerned into the queue.
+
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use crds::SidecarJob;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::error_boundary::InvalidObject;
+use kube::{Resource, ResourceExt};
+
+use crate::events::Events;
+use crate::identity::Identities;
+use crate::leader::Leadership;
+use crate::memory::Memory;
+use crate::model::{EventKind, EventNote};
+use crate::observe::Caches;
+use crate::queue::Queue;
+use crate::runner::Runners;
+use crate::watch::{KeptJob, KeptPod, ObjectKey, Sink, WorkerPod, keep_job, keep_pod};
+
+/// After an event so long is waited for others of the same object.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+
+/// The annotation in which `kubectl apply` keeps a second copy of the object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Reason of the event about an object that can't be read.
+const INVALID_OBJECT: &str = "InvalidObject";
+
+/// Where the watches' news goes.
+#[derive(Clone, Debug)]
+pub struct Intake {
+    /// What the watches have told.
+    pub caches: Arc<Caches>,
+    /// Which objects have to be looked at.
+    pub queue: Arc<Queue<ObjectKey>>,
+    /// The background work.
+    pub runners: Arc<Runners>,
+    /// As whom prefixes are reached.
+    pub identities: Arc<Identities>,
+    /// What is remembered.
+    pub memory: Arc<Memory>,
+    /// Events.
+    pub events: Events,
+    /// Whether this process writes events.
+    pub leadership: Leadership,
+}
+
+impl Intake {
+    /// The object is gone: nothing is done or remembered for it any more.
+    pub fn forget(&self, uid: &str) {
+        self.runners.forget(uid);
+        self.identities.forget(uid);
+        self.memory.forget(uid);
+    }
+
+    /// The background work of an object has news.
+    pub fn wake(&self, uid: &str) {
+        self.memory.end_wait(uid);
+        self.look_at_owner(uid);
+    }
+
+    fn look_at(&self, key: ObjectKey) {
+        self.queue.add(key, Instant::now() + DEBOUNCE);
+    }
+
+    fn look_at_owner(&self, uid: &str) {
+        if let Some(key) = self.caches.key_of(uid) {
+            self.look_at(key);
+        }
+    }
+
+    /// Whether this is news.
+    fn note_invalid(&self, kind: &'static str, invalid: &InvalidObject) -> bool {
+        let key = ObjectKey::of(&invalid.metadata);
+        tracing::warn!(kind, object = %key, error = invalid.error, "an object can't be read");
+        let mut known = self
+            .caches
+            .invalid
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let former = known.insert((kind, key), invalid.error.clone());
+        former.as_ref() != Some(&invalid.error)
+    }
+
+    fn note_valid(&self, kind: &'static str, key: &ObjectKey) {
+        let mut known = self
+            .caches
+            .invalid
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.remove(&(kind, key.clone()));
+    }
+
+    fn keep_valid(&self, kind: &'static str, namespace: Option<&str>, keys: &HashSet<ObjectKey>) {
+        let mut known = self
+            .caches
+            .invalid
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(known_kind, key), _| {
+            *known_kind != kind
+                || namespace.is_some_and(|namespace| key.namespace != namespace)
+                || keys.contains(key)
+        });
+    }
+}
+
+/// SidecarJobs.
+#[derive(Clone, Debug)]
+pub struct SidecarJobIntake {
+    /// Where news goes.
+    pub intake: Intake,
+    /// The namespace that is watched, if it is only one.
+    pub namespace: Option<String>,
+}
+
+impl Sink<SidecarJob> for SidecarJobIntake {
+    fn apply(&self, mut object: SidecarJob) {
+        object.metadata.managed_fields = None;
+        object.annotations_mut().remove(LAST_APPLIED);
+        let key = ObjectKey::of(&object.metadata);
+        let uid = object.uid().unwrap_or_default();
+        let caches = &self.intake.caches;
+        if let Some(former) = caches.sidecar_jobs.get(&key)
+            && former.metadata.uid.as_ref() != Some(&uid)
+        {
+            self.intake.forget(&former.uid().unwrap_or_default());
+        }
+        caches.sidecar_jobs.put(key.clone(), &uid, object);
+        self.intake.note_valid("SidecarJob", &key);
+        self.intake.look_at(key);
+    }
+
+    fn invalid(&self, invalid: InvalidObject) {
+        let is_news = self.intake.note_invalid("SidecarJob", &invalid);
+        if !is_news || !self.intake.leadership.is_leader() {
+            return;
+        }
+        let about = ObjectReference {
+            api_version: Some(SidecarJob::api_version(&()).into_owned()),
+            kind: Some(SidecarJob::kind(&()).into_owned()),
+            namespace: invalid.metadata.namespace.clone(),
+            name: invalid.metadata.name.clone(),
+            uid: invalid.metadata.uid.clone(),
+            ..ObjectReference::default()
+        };
+        let note = EventNote {
+            kind: EventKind::Warning,
+            reason: INVALID_OBJECT,
+            action: "Read",
+            message: format!(
+                "this operator can't read the object, and leaves it alone until it changes: {}",
+                invalid.error
+            ),
+        };
+        let events = self.intake.events.clone();
+        tokio::spawn(async move { events.publish(&about, note).await });
+    }
+
+    fn delete(&self, metadata: &ObjectMeta) {
+        let key = ObjectKey::of(metadata);
+        self.intake.note_valid("SidecarJob", &key);
+        if let Some(uid) = self.intake.caches.sidecar_jobs.remove(&key) {
+            self.intake.forget(&uid);
+        }
+    }
+
+    fn listed(&self, keys: HashSet<ObjectKey>) {
+        let namespace = self.namespace.as_deref();
+        self.intake.keep_valid("SidecarJob", namespace, &keys);
+        let gone = self.intake.caches.sidecar_jobs.keep_only(namespace, &keys);
+        for (_, uid) in gone {
+            self.intake.forget(&uid);
+        }
+    }
+}
+
+/// Jobs of SidecarJobs.
+#[derive(Clone, Debug)]
+pub struct JobIntake {
+    /// Where news goes.
+    pub intake: Intake,
+    /// The namespace that is watched, if it is only one.
+    pub namespace: Option<String>,
+}
+
+impl JobIntake {
+    fn keep(&self, key: ObjectKey, kept: Option<KeptJob>) {
+        let jobs = &self.intake.caches.jobs;
+        match kept {
+            Some(kept) => {
+                let owner = kept.owner.clone();
+                if jobs.put(key, &owner, kept) {
+                    self.intake.look_at_owner(&owner);
+                }
+            }
+            None => self.forget(&key),
+        }
+    }
+
+    fn forget(&self, key: &ObjectKey) {
+        if let Some(owner) = self.intake.caches.jobs.remove(key) {
+            self.intake.look_at_owner(&owner);
+        }
+    }
+}
+
+impl Sink<Job> for JobIntake {
+    fn apply(&self, job: Job) {
+        let key = ObjectKey::of(&job.metadata);
+        self.intake.note_valid("Job", &key);
+        self.keep(key, keep_job(&job));
+    }
+
+    fn invalid(&self, invalid: InvalidObject) {
+        self.intake.note_invalid("Job", &invalid);
+    }
+
+    fn delete(&self, metadata: &ObjectMeta) {
+        let key = ObjectKey::of(metadata);
+        self.intake.note_valid("Job", &key);
+        self.forget(&key);
+    }
+
+    fn listed(&self, keys: HashSet<ObjectKey>) {
+        let namespace = self.namespace.as_deref();
+        self.intake.keep_valid("Job", namespace, &keys);
+        for (_, owner) in self.intake.caches.jobs.keep_only(namespace, &keys) {
+            self.intake.look_at_owner(&owner);
+        }
+    }
+}
+
+/// Pods of those Jobs.
+#[derive(Clone, Debug)]
+pub struct PodIntake {
+    /// Where news goes.
+    pub intake: Intake,
+    /// The namespace that is watched, if it is only one.
+    pub namespace: Option<String>,
+}
+
+impl PodIntake {
+    fn keep(&self, key: ObjectKey, kept: Option<KeptPod>) {
+        let pods = &self.intake.caches.pods;
+        match kept {
+            Some(kept) => {
+                let owner = kept.owner.clone();
+                if pods.put(key, &owner, kept) {
+                    self.intake.look_at_owner(&owner);
+                }
+            }
+            None => self.forget(&key),
+        }
+    }
+
+    fn forget(&self, key: &ObjectKey) {
+        if let Some(owner) = self.intake.caches.pods.remove(key) {
+            self.intake.look_at_owner(&owner);
+        }
+    }
+}
+
+impl Sink<WorkerPod> for PodIntake {
+    fn apply(&self, pod: WorkerPod) {
+        let key = ObjectKey::of(&pod.metadata);
+        self.intake.note_valid("Pod", &key);
+        self.keep(key, keep_pod(&pod));
+    }
+
+    fn invalid(&self, invalid: InvalidObject) {
+        self.intake.note_invalid("Pod", &invalid);
+    }
+
+    fn delete(&self, metadata: &ObjectMeta) {
+        let key = ObjectKey::of(metadata);
+        self.intake.note_valid("Pod", &key);
+        self.forget(&key);
+    }
+
+    fn listed(&self, keys: HashSet<ObjectKey>) {
+        let namespace = self.namespace.as_deref();
+        self.intake.keep_valid("Pod", namespace, &keys);
+        for (_, owner) in self.intake.caches.pods.keep_only(namespace, &keys) {
+            self.intake.look_at_owner(&owner);
+        }
+    }
+}
