@@ -1,0 +1,324 @@
+//! A namespace of the one cluster, and a folder with datasets.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crds::SidecarJob;
+use harness::cluster::Cluster;
+use harness::dataset::{Shape, join_job};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Longest wait for anything.
+pub const LIMIT: Duration = Duration::from_secs(180);
+
+/// The cluster of this process, with what `kubectl apply -k config/` installs.
+fn cluster() -> Option<&'static Cluster> {
+    static CLUSTER: OnceLock<Option<Cluster>> = OnceLock::new();
+    let cluster = CLUSTER.get_or_init(|| {
+        let cluster = Cluster::control_plane()?;
+        let config = repository().join("config");
+        cluster
+            .kubectl(&[
+                "apply",
+                "--server-side",
+                "-k",
+                &config.display().to_string(),
+            ])
+            .unwrap();
+        Some(cluster)
+    });
+    cluster.as_ref()
+}
+
+/// Operators share one Lease, so there is one test at a time.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Where a test works.
+pub struct Place {
+    pub cluster: &'static Cluster,
+    pub client: Client,
+    pub namespace: String,
+    pub folder: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    /// A new namespace, with nothing of earlier tests about; none where there is no cluster.
+    pub async fn new(name: &str) -> Option<Self> {
+        let turn = TURN.lock().await;
+        let cluster = cluster()?;
+        let client = cluster.client().await.unwrap();
+        let all: Api<SidecarJob> = Api::all(client.clone());
+        for object in all.list(&ListParams::default()).await.unwrap() {
+            let namespace = object.namespace().unwrap();
+            let objects: Api<SidecarJob> = Api::namespaced(client.clone(), &namespace);
+            let parameters = DeleteParams::background();
+            objects
+                .delete(&object.name_any(), &parameters)
+                .await
+                .unwrap();
+        }
+        let namespace = format!("{name}-{:06x}", rand::random::<u32>() & 0x00ff_ffff);
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let object = Namespace {
+            metadata: ObjectMeta {
+                name: Some(namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        namespaces
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap();
+        Some(Self {
+            cluster,
+            client,
+            namespace,
+            folder: tempfile::tempdir().unwrap(),
+            _turn: turn,
+        })
+    }
+
+    pub fn objects(&self) -> Api<SidecarJob> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub fn jobs(&self) -> Api<Job> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub async fn object(&self, name: &str) -> SidecarJob {
+        self.objects().get(name).await.unwrap()
+    }
+
+    /// Writes a dataset of `shards` shards below the folder.
+    pub fn dataset(&self, name: &str, shards: usize) -> PathBuf {
+        let root = self.folder.path().join(name);
+        let shape = Shape {
+            shards,
+            ..Shape::default()
+        };
+        shape.write(&root);
+        root
+    }
+
+    /// Where the output of a job goes.
+    pub fn output(&self, name: &str) -> PathBuf {
+        self.folder.path().join("out").join(name)
+    }
+
+    /// A SidecarJob that joins the index of the dataset at `root`; `more` is laid over its spec.
+    pub fn job(&self, name: &str, root: &Path, more: &Value) -> SidecarJob {
+        let output = format!("{}/", self.output(name).display());
+        let text = join_job(&root.display().to_string(), &output);
+        let mut manifest: Value = serde_yaml::from_str(&text).unwrap();
+        manifest["metadata"] = json!({"name": name, "namespace": self.namespace});
+        lay_over(&mut manifest["spec"], more);
+        serde_json::from_value(manifest).unwrap()
+    }
+
+    pub async fn create(&self, object: &SidecarJob) {
+        self.objects()
+            .create(&PostParams::default(), object)
+            .await
+            .unwrap();
+    }
+
+    pub async fn patch(&self, name: &str, patch: &Value) -> SidecarJob {
+        let parameters = PatchParams::default();
+        let patched = self
+            .objects()
+            .patch(name, &parameters, &Patch::Merge(patch))
+            .await;
+        patched.unwrap()
+    }
+
+    /// Waits until a SidecarJob is as `is_right` says.
+    pub async fn wait(
+        &self,
+        name: &str,
+        what: &str,
+        is_right: impl Fn(&SidecarJob) -> bool,
+    ) -> SidecarJob {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let object = self.object(name).await;
+            if is_right(&object) {
+                return object;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{name} is not {what} after {LIMIT:?}: {:#}",
+                json!(object.status)
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    pub async fn wait_for_end(&self, name: &str) -> SidecarJob {
+        self.wait(name, "at its end", |object| {
+            is_true(object, "Complete") || is_true(object, "Failed")
+        })
+        .await
+    }
+
+    /// Reasons and notes of the events about an object.
+    pub async fn events(&self, name: &str) -> Vec<(String, String)> {
+        let events: Api<k8s_openapi::api::events::v1::Event> =
+            Api::namespaced(self.client.clone(), &self.namespace);
+        let all = events.list(&ListParams::default()).await.unwrap();
+        let about = all.into_iter().filter(|event| {
+            let regarding = event.regarding.as_ref();
+            regarding.is_some_and(|regarding| regarding.name.as_deref() == Some(name))
+        });
+        about
+            .map(|event| {
+                (
+                    event.reason.unwrap_or_default(),
+                    event.note.unwrap_or_default(),
+                )
+            })
+            .collect()
+    }
+}
+
+/// Waits until something is so.
+pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: not after {LIMIT:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Status of a condition.
+pub fn condition<'a>(object: &'a SidecarJob, kind: &str) -> Option<&'a str> {
+    let conditions = &object.status.as_ref()?.conditions;
+    let found = conditions
+        .iter()
+        .find(|condition| condition.type_ == kind)?;
+    Some(&found.status)
+}
+
+/// Reason of a condition.
+pub fn reason<'a>(object: &'a SidecarJob, kind: &str) -> Option<&'a str> {
+    let conditions = &object.status.as_ref()?.conditions;
+    let found = conditions
+        .iter()
+        .find(|condition| condition.type_ == kind)?;
+    Some(&found.reason)
+}
+
+pub fn is_true(object: &SidecarJob, kind: &str) -> bool {
+    condition(object, kind) == Some("True")
+}
+
+pub fn phase(object: &SidecarJob) -> &str {
+    let phase = object
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    phase.unwrap_or_default()
+}
+
+/// Paths of all shards below a folder, relative to it, and their bytes.
+pub fn shards(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&next) else {
+            continue;
+        };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "parquet")
+            {
+                let relative = path.strip_prefix(folder).unwrap().to_owned();
+                found.push((relative, std::fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Everything below a folder: paths, sizes and times.
+pub fn everything(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(&next).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let metadata = std::fs::metadata(&path).unwrap();
+            if metadata.is_dir() {
+                folders.push(path);
+            } else {
+                found.push((path, metadata.len(), metadata.modified().unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+pub fn lay_over(below: &mut Value, above: &Value) {
+    match (below, above) {
+        (Value::Object(below), Value::Object(above)) => {
+            for (name, value) in above {
+                lay_over(below.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (below, above) => *below = above.clone(),
+    }
+}
+
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Where the worker's binary is; built if it isn't there.
+pub fn worker() -> &'static Path {
+    static WORKER: OnceLock<PathBuf> = OnceLock::new();
+    WORKER.get_or_init(|| {
+        if let Some(path) = std::env::var_os("SIDECARJOB_TRY_WORKER") {
+            return PathBuf::from(path);
+        }
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--locked", "--quiet", "--bin", "shard-worker"])
+            .current_dir(repository())
+            .status()
+            .unwrap();
+        assert!(built.success(), "the worker can't be built");
+        let path = Path::new(env!("CARGO_BIN_EXE_sidecarjob-operator"));
+        path.with_file_name("shard-worker")
+    })
+}
+
+/// Documents of a kustomization.
+pub fn kustomize(cluster: &Cluster, folder: &str) -> Vec<DynamicObject> {
+    let folder = repository().join("config").join(folder);
+    let text = cluster
+        .kubectl(&["kustomize", &folder.display().to_string()])
+        .unwrap();
+    let documents = text.split("\n---\n");
+    documents
+        .map(|document| serde_yaml::from_str(document).unwrap())
+        .collect()
+}

@@ -1,0 +1,190 @@
+//! The rights that `config/` gives are enough, and not more than that.
+
+use std::collections::BTreeSet;
+
+use kube::api::{Api, PostParams};
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::operator::{Operator, Start};
+use crate::place::{Place, is_true, kustomize};
+use crate::pods::PodRunner;
+
+/// Rights that no request shows: why they are there is said beside them.
+const UNSEEN: [(&str, &str); 1] = [("sidecarjobs/finalizers", "update")];
+
+/// What the rules of a role allow, as resource and verb.
+fn allowed(role: &DynamicObject) -> BTreeSet<(String, String)> {
+    let words = |rule: &Value, key: &str| -> Vec<String> {
+        serde_json::from_value(rule[key].clone()).unwrap()
+    };
+    let rules = role.data["rules"].as_array().unwrap();
+    let pairs = rules.iter().flat_map(|rule| {
+        let verbs = words(rule, "verbs");
+        let resources = words(rule, "resources");
+        resources.into_iter().flat_map(move |resource| {
+            verbs
+                .clone()
+                .into_iter()
+                .map(move |verb| (resource.clone(), verb))
+        })
+    });
+    pairs.collect()
+}
+
+/// Does everything that an operator ever does.
+async fn do_everything(place: &Place) {
+    let root = place.dataset("d", 24);
+    let pods = PodRunner::limited(place, 1);
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "keys", "namespace": place.namespace},
+        "stringData": {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"},
+    });
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> =
+        Api::namespaced(place.client.clone(), &place.namespace);
+    let secret = serde_json::from_value(secret).unwrap();
+    secrets
+        .create(&PostParams::default(), &secret)
+        .await
+        .unwrap();
+    // Asks for the Secret; the paths are the operator's own, so that it is never used.
+    let spec = json!({
+        "storage": {"credentialsSecretRef": {"name": "keys"}},
+        "canary": {"shards": 2}, "throughput": {"maxWorkers": 1},
+        "ttlSecondsAfterFinished": 1,
+    });
+    place.create(&place.job("photos", &root, &spec)).await;
+    place
+        .wait("photos", "under way", |object| {
+            let shards = object
+                .status
+                .as_ref()
+                .and_then(|status| status.shards.clone());
+            shards.is_some_and(|shards| shards.done > 0)
+        })
+        .await;
+    // Suspended and resumed, which patches Jobs, whose reasons give the same event twice.
+    for suspend in [true, false, true, false] {
+        place
+            .patch("photos", &json!({"spec": {"suspend": suspend}}))
+            .await;
+        place
+            .wait("photos", "suspended or resumed", |object| {
+                is_true(object, "Suspended") == suspend
+            })
+            .await;
+    }
+    // A deleted Job makes a further attempt, before which the API server is asked.
+    let jobs = place.jobs();
+    for job in jobs.list(&kube::api::ListParams::default()).await.unwrap() {
+        let parameters = kube::api::DeleteParams::background();
+        let name = job.metadata.name.unwrap();
+        jobs.delete(&name, &parameters).await.unwrap();
+    }
+    pods.set_limit(4);
+    crate::place::eventually("the job has ended and is deleted", async || {
+        place
+            .objects()
+            .get_opt("photos")
+            .await
+            .unwrap()
+            .is_none()
+            .then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_rights_in_the_cluster_are_just_sufficient() {
+    let Some(place) = Place::new("rights").await else {
+        return;
+    };
+    let operator = Operator::begin(&place).await;
+    do_everything(&place).await;
+    assert!(operator.terminate().success());
+    let user = "system:serviceaccount:sidecarjob-system:sidecarjob-operator";
+    let mut used = BTreeSet::new();
+    for request in place.cluster.requests().unwrap() {
+        if request.user == user && !request.resource.is_empty() {
+            assert_ne!(request.code, 403, "{request:?}");
+            used.insert((request.resource, request.verb));
+        }
+    }
+    let roles = kustomize(place.cluster, "");
+    let mut rights = BTreeSet::new();
+    for role in &roles {
+        let name = role.metadata.name.as_deref().unwrap_or_default();
+        if ["sidecarjob-operator", "sidecarjob-operator-lease"].contains(&name)
+            && role.data.get("rules").is_some()
+        {
+            rights.extend(allowed(role));
+        }
+    }
+    for (resource, verb) in UNSEEN {
+        assert!(rights.remove(&(resource.to_owned(), verb.to_owned())));
+    }
+    let unused: Vec<_> = rights.difference(&used).collect();
+    assert!(unused.is_empty(), "rights that nothing uses: {unused:?}");
+    let missing: Vec<_> = used.difference(&rights).collect();
+    assert!(
+        missing.is_empty(),
+        "used, but not granted here: {missing:?}"
+    );
+}
+
+#[tokio::test]
+async fn one_namespace_takes_roles_only() {
+    let Some(place) = Place::new("outside").await else {
+        return;
+    };
+    let team = "sidecarjob-team";
+    let parameters = PostParams::default();
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(place.client.clone());
+    let namespace = json!({"metadata": {"name": team}});
+    let namespace = serde_json::from_value(namespace).unwrap();
+    namespaces.create(&parameters, &namespace).await.unwrap();
+    let config = crate::place::repository().join("config/namespaced");
+    let config = config.display().to_string();
+    place
+        .cluster
+        .kubectl(&["apply", "--server-side", "-k", &config])
+        .unwrap();
+    let kinds = kustomize(place.cluster, "namespaced");
+    let kinds: Vec<String> = kinds
+        .into_iter()
+        .filter_map(|object| Some(object.types?.kind))
+        .collect();
+    assert!(
+        !kinds.iter().any(|kind| kind.starts_with("Cluster")),
+        "{kinds:?}"
+    );
+
+    let mut inside = place;
+    let elsewhere = std::mem::replace(&mut inside.namespace, team.to_owned());
+    let place = inside;
+    let mut start = Start::new(&place).argument(&format!("--namespace={team}"));
+    start.account = (team, "sidecarjob-operator");
+    let operator = start.begin().await;
+    operator.wait_for("leader").await;
+    do_everything(&place).await;
+    let user = format!("system:serviceaccount:{team}:sidecarjob-operator");
+    for request in place.cluster.requests().unwrap() {
+        if request.user == user && !request.resource.is_empty() {
+            assert_ne!(request.code, 403, "{request:?}");
+            assert_eq!(request.namespace, team, "{request:?}");
+        }
+    }
+    // An object elsewhere is none of its business.
+    let root = place.folder.path().join("d");
+    let mut foreign = place.job("foreign", &root, &json!({}));
+    foreign.metadata.namespace = Some(elsewhere.clone());
+    let objects: Api<crds::SidecarJob> = Api::namespaced(place.client.clone(), &elsewhere);
+    objects.create(&parameters, &foreign).await.unwrap();
+    let root = place.dataset("e", 2);
+    let _pods = PodRunner::begin(&place);
+    place.create(&place.job("own", &root, &json!({}))).await;
+    place.wait_for_end("own").await;
+    let foreign = objects.get("foreign").await.unwrap();
+    assert_eq!(foreign.status.unwrap().observed_generation, Some(-1));
+}
