@@ -7,10 +7,11 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use harness::dataset::{Shape, full_job};
 use harness::s3_server::S3Server;
-use storage::{AccessKey, Payload, PutCondition, StorageConfig, Store, Stores};
+use storage::{Payload, PutCondition, StorageConfig, Store, Stores};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::bucket;
 use crate::worker::{Ended, Worker};
 
 /// Shards by relative path, with their version and bytes.
@@ -40,17 +41,7 @@ impl Place {
 
     /// A dataset in a bucket; none where the server is not installed, which it says.
     pub fn bucket(shape: Shape) -> Option<Self> {
-        let server = S3Server::start()?;
-        server.create_bucket("bucket");
-        let config = StorageConfig {
-            endpoint: Some(server.endpoint()),
-            region: Some("us-east-1".to_owned()),
-            access_key: Some(AccessKey {
-                id: server.access_key().to_owned(),
-                secret: server.secret_key().to_owned(),
-            }),
-            ..StorageConfig::default()
-        };
+        let (server, config) = bucket::start()?;
         let place = Self {
             folder: tempfile::tempdir().expect("a folder"),
             server: Some(server),

@@ -83,6 +83,23 @@ pub struct SourceCounts {
     pub matched: u64,
 }
 
+impl ColumnCounts {
+    /// Adds the values of other rows.
+    pub fn add(&mut self, other: Self) {
+        self.populated += other.populated;
+        self.null += other.null;
+        self.error += other.error;
+    }
+}
+
+impl SourceCounts {
+    /// Adds other rows.
+    pub fn add(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.matched += other.matched;
+    }
+}
+
 /// Where the wall time of a chunk went. `start` and `index_pass` are fixed costs of a chunk,
 /// whatever its number of shards; the rest grows with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -107,15 +124,10 @@ impl Counts {
         self.bytes_read += other.bytes_read;
         self.bytes_written += other.bytes_written;
         for (name, counts) in &other.columns {
-            let column = self.columns.entry(name.clone()).or_default();
-            column.populated += counts.populated;
-            column.null += counts.null;
-            column.error += counts.error;
+            self.columns.entry(name.clone()).or_default().add(*counts);
         }
         for (name, counts) in &other.sources {
-            let source = self.sources.entry(name.clone()).or_default();
-            source.rows += counts.rows;
-            source.matched += counts.matched;
+            self.sources.entry(name.clone()).or_default().add(*counts);
         }
         self.seconds.start += other.seconds.start;
         self.seconds.index_pass += other.seconds.index_pass;
