@@ -95,7 +95,7 @@ pub async fn audit(job: Arc<Job>, options: AuditOptions) -> Result<AuditReport> 
         while let Some((path, part)) = parts.next().await {
             match part {
                 Ok(part) => merge(&mut report, &mut depths, part),
-                Err(ShardError::Storage(error)) if error.is_refused() => {
+                Err(ShardError::Storage(error)) if error.is_refused_altogether() => {
                     return Err(Error::Storage(error));
                 }
                 Err(error) => report.failures.push(Failure {

@@ -89,9 +89,10 @@ pub enum Error {
     /// The store refused or failed.
     #[error(transparent)]
     Storage(#[from] storage::Error),
-    /// The store refused an object of a shard: it would refuse the others as well.
+    /// The store refused altogether, or failed, while shards or a side input were read: it would
+    /// for the others as well.
     #[error("{0}")]
-    Refused(String),
+    Store(String),
     /// A side input cannot be used.
     #[error("{uri}: {reason}")]
     SideInput {

@@ -21,10 +21,12 @@ mod s3;
 pub mod state;
 mod store;
 mod uri;
+mod watched;
 
-pub use error::{Cause, Error, Result};
+pub use error::{Cause, Error, Result, Scope};
 pub use open::{AccessKey, ChecksumMode, StorageConfig, Stores};
 pub use store::{
     ETag, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Store,
 };
 pub use uri::Location;
+pub use watched::Watched;

@@ -182,6 +182,13 @@ impl Place {
         }
     }
 
+    /// Deletes an object.
+    pub fn delete(&self, prefix: &str, key: &str) {
+        let store = self.store(prefix);
+        let deleted = self.runtime.block_on(store.delete(key, None));
+        deleted.expect("delete");
+    }
+
     /// A field of the writer lock.
     pub fn lock_field(&self, prefix: &str, field: &str) -> serde_json::Value {
         let bytes = self.read(prefix, "_sidecar/writer.json");

@@ -91,8 +91,8 @@ pub fn matches(
 pub fn fatal(outcomes: &[ShardOutcome]) -> Option<Error> {
     outcomes.iter().find_map(|outcome| match &outcome.result {
         Err(ShardError::LockLost(reason)) => Some(Error::Lock(reason.clone())),
-        Err(ShardError::Storage(error)) if error.is_refused() => {
-            Some(Error::Refused(error.to_string()))
+        Err(ShardError::Storage(error)) if error.is_refused_altogether() => {
+            Some(Error::Store(error.to_string()))
         }
         _ => None,
     })
