@@ -83,9 +83,9 @@ pub async fn run(
     let mut request = LockRequest::new(job.output.clone(), ancestors, identity);
     request.ttl = ttl_from_environment().map_err(Error::Usage)?;
     let claim = WriterLock::claim(request).await.map_err(lock_error)?;
-    let planned = match plan(&job, &run, &options, &stop).await {
+    let (mut planned, unwritten) = match plan(&job, &run, &options, &stop).await {
         // Most likely a slip of the pen; success would hide it.
-        Ok(planned) if planned.shards == 0 && !planned.interrupted => {
+        Ok((planned, _)) if planned.shards == 0 && !planned.interrupted => {
             claim.give_up().await;
             let reason = format!("{} holds no shard: nothing to do", job.main.uri());
             return Err(Error::Usage(reason));
@@ -100,18 +100,23 @@ pub async fn run(
         .confirm(&planned.nested_locks)
         .await
         .map_err(lock_error)?;
-    let result = work(
-        &job,
-        &run,
-        &options,
-        &planned,
-        &lock,
-        &progress,
-        &stop,
-        &mut report,
-        started,
-    )
-    .await;
+    let result = match unwritten.write(&job, &mut planned).await {
+        Ok(()) => {
+            work(
+                &job,
+                &run,
+                &options,
+                &planned,
+                &lock,
+                &progress,
+                &stop,
+                &mut report,
+                started,
+            )
+            .await
+        }
+        Err(error) => Err(error),
+    };
     if let Err(error) = lock.release().await {
         tracing::warn!(%error, "the writer lock could not be released; it will expire");
     }

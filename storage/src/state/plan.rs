@@ -113,7 +113,8 @@ impl PlanSummary {
     }
 }
 
-/// Writes a plan part by part; holds one part.
+/// Makes a plan, and holds its parts, compressed, until it is finished: a plan is made while the
+/// prefix is only claimed, and nothing may be written before it is held.
 pub struct PlanWriter {
     store: Arc<dyn Store>,
     run: RunId,
@@ -122,6 +123,7 @@ pub struct PlanWriter {
     part: Option<(u64, LinesWriter)>,
     summary: PlanSummary,
 }
+    finished: Vec<(String, Vec<u8>)>,
 
 impl PlanWriter {
     /// Begins a plan with [`CHUNKS_PER_PART`] chunks a part.
@@ -156,13 +158,14 @@ impl PlanWriter {
             part: None,
             summary,
         }
+            finished: Vec::new(),
     }
 
-    /// Adds a shard. Chunks come in ascending order, none is left out.
+    /// Adds a shard; writes nothing. Chunks come in ascending order, none is left out.
     ///
     /// # Errors
-    /// If a part can't be written, or a chunk comes out of order.
-    pub async fn push(&mut self, line: &PlanLine) -> Result<()> {
+    /// If a part can't be encoded, or a chunk comes out of order.
+    pub fn push(&mut self, line: &PlanLine) -> Result<()> {
         let number = line.chunk / self.chunks_per_part;
         let is_new_chunk = line.chunk == self.summary.chunks;
         if !is_new_chunk && line.chunk + 1 != self.summary.chunks {
@@ -174,7 +177,7 @@ impl PlanWriter {
             return Err(document::malformed(&file, WHAT, detail));
         }
         if self.part.as_ref().is_none_or(|(open, _)| *open != number) {
-            self.flush().await?;
+            self.flush()?;
             self.part = Some((number, self.begin(number)?));
         }
         if let Some((_, writer)) = &mut self.part {
@@ -186,12 +189,15 @@ impl PlanWriter {
         Ok(())
     }
 
-    /// Writes the last part and the summary.
+    /// Writes the parts and the summary.
     ///
     /// # Errors
     /// If they can't be written.
     pub async fn finish(mut self, now: OffsetDateTime) -> Result<PlanSummary> {
-        self.flush().await?;
+        self.flush()?;
+        for (key, bytes) in self.finished {
+            document::overwrite(&*self.store, &key, bytes, None).await?;
+        }
         self.summary.planned_at = super::clock::to_milliseconds(now);
         let key = layout::plan_summary(&self.run);
         let bytes = document::encode(&key, &self.summary)?;
@@ -210,12 +216,12 @@ impl PlanWriter {
         LinesWriter::new(&layout::plan_part(&self.run, number), WHAT, &header)
     }
 
-    async fn flush(&mut self) -> Result<()> {
+    fn flush(&mut self) -> Result<()> {
         let Some((number, writer)) = self.part.take() else {
             return Ok(());
         };
         let key = layout::plan_part(&self.run, number);
-        document::overwrite(&*self.store, &key, writer.finish()?, None).await?;
+        self.finished.push((key, writer.finish()?));
         self.summary.parts = number + 1;
         Ok(())
     }

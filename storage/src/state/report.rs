@@ -366,8 +366,41 @@ pub async fn write_lines(
     run: &RunId,
     digest: &str,
     chunk: u64,
-    mut lines: Vec<ShardLine>,
+    lines: Vec<ShardLine>,
 ) -> Result<ManifestPart> {
+    let encoded = encode_lines(store, run, digest, chunk, lines)?;
+    encoded.write(store).await
+}
+
+/// Lines that are not written yet: compressed, and what the manifest will say of them.
+#[derive(Debug)]
+pub struct EncodedLines {
+    part: ManifestPart,
+    bytes: Vec<u8>,
+}
+
+impl EncodedLines {
+    /// Writes them.
+    ///
+    /// # Errors
+    /// If the file can't be written.
+    pub async fn write(self, store: &dyn Store) -> Result<ManifestPart> {
+        document::overwrite(store, &self.part.key, self.bytes, None).await?;
+        Ok(self.part)
+    }
+}
+
+/// As [`write_lines`], for a caller that doesn't hold the prefix yet; `store` is for messages.
+///
+/// # Errors
+/// If two lines have one path.
+pub fn encode_lines(
+    store: &dyn Store,
+    run: &RunId,
+    digest: &str,
+    chunk: u64,
+    mut lines: Vec<ShardLine>,
+) -> Result<EncodedLines> {
     let key = layout::chunk_lines(run, chunk);
     lines.sort_unstable_by(|left, right| left.path.cmp(&right.path));
     if let Some(pair) = lines.windows(2).find(|pair| pair[0].path == pair[1].path) {
@@ -404,10 +437,9 @@ pub async fn write_lines(
             .unwrap_or_default(),
         sha256: document::sha256(&bytes),
         size: bytes.len() as u64,
-        key: key.clone(),
+        key,
     };
-    document::overwrite(store, &key, bytes, None).await?;
-    Ok(part)
+    Ok(EncodedLines { part, bytes })
 }
 
 /// Reads the lines of a chunk one by one, and sees to it that they are sorted.
