@@ -243,6 +243,7 @@ async fn seal(
             if nothing_new
                 && planned.recorded.adopted == 0
                 && (sealed.manifest.state == Completeness::Complete) == complete =>
+                && sealed.manifest.totals == totals
         {
             sealed.clone()
         }
