@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use storage::ObjectMeta;
 use storage::state::RunId;
-use storage::state::diff::{Decision, Policy};
+use storage::state::diff::{Decision, Policy, RedoReason};
 use storage::state::join::{Diff, Planned as Found, Shard};
 use storage::state::manifest::{ManifestPart, Recorded, Totals};
 use storage::state::merge::OnDamage;
@@ -275,7 +275,10 @@ pub async fn plan(
             let existing = replace.map(|etag| Existing {
                 size: shard.output.map_or(0, |output| output.size),
                 etag,
-                action: ExistingAction::Replace,
+                action: match why {
+                    Some(RedoReason::Torn) => ExistingAction::Prove,
+                    _ => ExistingAction::Replace,
+                },
             });
             waiting.push(PlanLine {
                 chunk: 0,

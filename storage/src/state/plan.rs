@@ -71,6 +71,8 @@ pub enum ExistingAction {
     Check,
     /// Replace it.
     Replace,
+    /// Replace it if its bytes are the beginning of the new shard's.
+    Prove,
 }
 
 /// `plan.json`: what the parts hold together. Written after them: a plan without it isn't whole.
@@ -121,9 +123,9 @@ pub struct PlanWriter {
     digest: String,
     chunks_per_part: u64,
     part: Option<(u64, LinesWriter)>,
+    finished: Vec<(String, Vec<u8>)>,
     summary: PlanSummary,
 }
-    finished: Vec<(String, Vec<u8>)>,
 
 impl PlanWriter {
     /// Begins a plan with [`CHUNKS_PER_PART`] chunks a part.
@@ -156,9 +158,9 @@ impl PlanWriter {
             digest,
             chunks_per_part,
             part: None,
+            finished: Vec::new(),
             summary,
         }
-            finished: Vec::new(),
     }
 
     /// Adds a shard; writes nothing. Chunks come in ascending order, none is left out.
