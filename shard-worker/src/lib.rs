@@ -16,6 +16,7 @@ pub mod evaluate;
 pub mod job;
 pub mod keys;
 pub mod leaf;
+pub mod levels;
 pub mod lookup;
 pub mod ops;
 pub mod parquet_file;
