@@ -17,6 +17,7 @@ use crate::job::Job;
 use crate::lookup::Found;
 use crate::run::batch::{found_for, guarded, guarded_future};
 use crate::run::publish::{payload, publish};
+use crate::run::room::{Room, Taken};
 use crate::run::stop::Stop;
 use crate::run::tally::{ShardDone, ShardOutcome, matches};
 use crate::shard::{self, LoadedShard};
@@ -24,8 +25,8 @@ use crate::workers::CpuClock;
 
 /// A loaded shard that waits for its pass.
 pub type Waiting = (PlanLine, Arc<LoadedShard>);
-/// A shard that was loaded, or why not.
-pub type Loaded = (PlanLine, Result<Arc<LoadedShard>, ShardError>);
+/// A shard that was loaded with the room that it takes, or why it was not.
+pub type Loaded = (PlanLine, Result<(Arc<LoadedShard>, Taken), ShardError>);
 /// What a pass found for several shards, or the budget that the values of one exceed.
 pub type SharedFound = Result<Arc<Vec<Found>>, u64>;
 
@@ -90,22 +91,30 @@ impl Finisher {
         self.clock.total()
     }
 
-    /// Fetches a shard and decodes its keys.
-    pub async fn load(self, line: PlanLine) -> Loaded {
+    /// Fetches a shard, once there is room for it, and decodes its keys.
+    pub async fn load(self, line: PlanLine, room: Room) -> Loaded {
         let meta = storage::ObjectMeta {
             key: line.path.clone(),
             size: line.size,
             etag: line.etag.clone(),
         };
         let uri = format!("{}{}", self.job.main.uri(), line.path);
-        let loaded = match guarded_future(&uri, shard::fetch(&self.job, meta)).await {
-            Ok(fetched) => {
-                let job = self.job.clone();
-                self.on_cpu(&uri, move || shard::load(&job, fetched)).await
-            }
-            Err(error) => Err(error),
-        };
-        (line, loaded.map(Arc::new))
+        let loaded = self.load_open(&uri, meta, room).await;
+        (line, loaded)
+    }
+
+    async fn load_open(
+        &self,
+        uri: &str,
+        meta: storage::ObjectMeta,
+        room: Room,
+    ) -> Result<(Arc<LoadedShard>, Taken), ShardError> {
+        let open = guarded_future(uri, shard::open(&self.job, meta)).await?;
+        let taken = room.take(open.memory(&self.job)).await;
+        let fetched = guarded_future(uri, open.fetch(&self.job)).await?;
+        let job = self.job.clone();
+        let loaded = self.on_cpu(uri, move || shard::load(&job, fetched)).await?;
+        Ok((Arc::new(loaded), taken))
     }
 
     /// Builds and publishes the shard that was `number` in its pass.

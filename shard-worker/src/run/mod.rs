@@ -7,6 +7,7 @@ pub mod planning;
 pub mod progress;
 pub mod publish;
 pub mod report;
+pub mod room;
 pub mod scheduler;
 pub mod stop;
 pub mod tally;
@@ -242,8 +243,8 @@ async fn seal(
         Some(sealed)
             if nothing_new
                 && planned.recorded.adopted == 0
-                && (sealed.manifest.state == Completeness::Complete) == complete =>
                 && sealed.manifest.totals == totals
+                && (sealed.manifest.state == Completeness::Complete) == complete =>
         {
             sealed.clone()
         }

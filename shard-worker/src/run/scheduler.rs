@@ -25,6 +25,7 @@ use crate::run::finisher::{Finisher, Loaded, Task, Waiting};
 use crate::run::planning::Planned;
 use crate::run::progress::Progress;
 use crate::run::report::Timing;
+use crate::run::room::Room;
 use crate::run::stop::Stop;
 use crate::run::tally::{ShardOutcome, Tally, failures, fatal, shard_line};
 use crate::run::{RunOptions, state_error};
@@ -151,7 +152,8 @@ impl Scheduler {
                 at_most = usize::MAX;
                 while held < budget(self.memory) && !self.stop.is_requested() {
                     match loaded.next().await {
-                        Some((line, Ok(shard))) => {
+                        // From here on it counts as the batch's.
+                        Some((line, Ok((shard, _)))) => {
                             held += memory_of(&self.job, &shard);
                             batch.push((line, shard));
                         }
@@ -195,7 +197,8 @@ impl Scheduler {
                         let finisher = finisher.clone();
                         Task::spawn(async move {
                             match shard {
-                                Ok(shard) => {
+                                // Its room is free again once it is published.
+                                Ok((shard, _taken)) => {
                                     finisher.finish(line, shard, 0, Ok(Arc::default())).await
                                 }
                                 Err(error) => ShardOutcome {
@@ -289,9 +292,11 @@ impl Scheduler {
     /// task of its own: it goes on, and gives back what it holds, while nobody asks for the next.
     fn load_all(&self, lines: Vec<PlanLine>) -> BoxStream<'static, Loaded> {
         let (finisher, until) = (self.finisher.clone(), self.stop.clone());
+        // As much as a batch may hold: shards may be larger than those that were looked at.
+        let room = Room::new(budget(self.memory));
         futures::stream::iter(lines)
             .take_while(move |_| futures::future::ready(!until.is_requested()))
-            .map(move |line| Task::spawn(finisher.clone().load(line)))
+            .map(move |line| Task::spawn(finisher.clone().load(line, room.clone())))
             .buffer_unordered(self.in_flight)
             .boxed()
     }
