@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use storage::state::fence::Fence;
 use storage::state::plan::PlanLine;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::encode::{self, Sidecar};
@@ -21,7 +20,7 @@ use crate::run::room::{Room, Taken};
 use crate::run::stop::Stop;
 use crate::run::tally::{ShardDone, ShardOutcome, matches};
 use crate::shard::{self, LoadedShard};
-use crate::workers::CpuClock;
+use crate::workers::{CpuClock, CpuQueue};
 
 /// A loaded shard that waits for its pass.
 pub type Waiting = (PlanLine, Arc<LoadedShard>);
@@ -70,7 +69,7 @@ pub struct Finisher {
     job: Arc<Job>,
     fence: Fence,
     stop: Stop,
-    cpu: Arc<Semaphore>,
+    cpu: CpuQueue,
     clock: Arc<CpuClock>,
 }
 
@@ -81,7 +80,7 @@ impl Finisher {
             job,
             fence,
             stop,
-            cpu: Arc::new(Semaphore::new(threads)),
+            cpu: CpuQueue::new(threads),
             clock: Arc::default(),
         }
     }
@@ -180,15 +179,12 @@ impl Finisher {
         uri: &str,
         work: impl FnOnce() -> Result<T, ShardError> + Send + 'static,
     ) -> Result<T, ShardError> {
-        let Ok(_permit) = self.cpu.acquire().await else {
-            return Err(ShardError::Stopped);
-        };
         let (clock, name) = (self.clock.clone(), uri.to_owned());
-        let task = tokio::task::spawn_blocking(move || clock.time(|| guarded(&name, work)));
-        task.await.unwrap_or_else(|error| {
+        let work = move || clock.time(|| guarded(&name, work));
+        self.cpu.run(work).await.unwrap_or_else(|| {
             Err(ShardError::Panic {
                 uri: uri.to_owned(),
-                message: error.to_string(),
+                message: "the thread that worked on it was aborted".to_owned(),
             })
         })
     }
