@@ -235,7 +235,7 @@ fn column(
         .map_err(|error| ShardError::malformed(&file.uri, error))?;
         let field = Arc::new(schema.field(root).clone().with_data_type(widen(&natural)));
         let mut arrays = decode(file, root)?;
-        if is_own && arrays.iter().any(|array| has_null_struct(array)) {
+        if is_own && arrays.iter().any(has_null_struct) {
             arrays = arrays
                 .iter()
                 .map(|array| adapt(array, array.data_type()))
@@ -305,7 +305,7 @@ fn own_copy(
         }
         None => {
             let arrays = decode(file, root)?;
-            let null_structs = arrays.iter().any(|array| has_null_struct(array));
+            let null_structs = arrays.iter().any(has_null_struct);
             (count(&planned.name, &arrays), null_structs)
         }
     };

@@ -183,3 +183,77 @@ fn drain<T: DataType>(
         total += records;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
+    use arrow::buffer::NullBuffer;
+    use arrow::datatypes::{DataType as Arrow, Field, Fields};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::{EnabledStatistics, WriterProperties};
+    use storage::{ETag, ObjectMeta};
+
+    use super::*;
+
+    /// A file with one column, in row groups of three rows.
+    fn file(array: ArrayRef, statistics: EnabledStatistics) -> ParquetFile {
+        let batch = RecordBatch::try_from_iter_with_nullable([("c", array, true)]).unwrap();
+        let properties = WriterProperties::builder()
+            .set_statistics_enabled(statistics)
+            .set_max_row_group_row_count(Some(3))
+            .build();
+        let mut writer =
+            ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        let bytes = bytes::Bytes::from(writer.into_inner().unwrap());
+        let meta = ObjectMeta {
+            key: "c".to_owned(),
+            size: bytes.len() as u64,
+            etag: ETag("1".into()),
+        };
+        ParquetFile::from_bytes("memory:c", meta, bytes).unwrap()
+    }
+
+    fn structs(nullable: bool, present: [bool; 5]) -> ArrayRef {
+        let fields = Fields::from(vec![
+            Field::new("score", Arrow::Int64, nullable),
+            Field::new("error", Arrow::Utf8, true),
+        ]);
+        let scores = [Some(1), None, Some(3), None, Some(5)];
+        let scores = scores.map(|score| score.or((!nullable).then_some(0)));
+        let errors = [None, Some("e"), Some("f"), None, None];
+        let children: Vec<ArrayRef> = vec![
+            Arc::new(Int64Array::from(scores.to_vec())),
+            Arc::new(StringArray::from(errors.to_vec())),
+        ];
+        let nulls = NullBuffer::from(present.to_vec());
+        Arc::new(StructArray::try_new(fields, children, Some(nulls)).unwrap())
+    }
+
+    #[test]
+    fn rows_with_a_value_are_counted_whether_or_not_the_footer_has_counted() {
+        let numbers = || Arc::new(Int64Array::from(vec![Some(1), None, None, Some(4), None]));
+        let all = [true; 5];
+        let third = [true, true, false, true, true];
+        let table: [(ArrayRef, (u64, u64, bool)); 4] = [
+            (numbers(), (2, 0, false)),
+            (structs(true, all), (4, 2, false)),
+            (structs(true, third), (3, 1, true)),
+            // No struct of nulls can stand where a field must have a value.
+            (structs(false, third), (4, 1, false)),
+        ];
+        for (array, (populated, errors, null_structs)) in table {
+            let expected = Presence {
+                populated,
+                errors,
+                null_structs,
+            };
+            for statistics in [EnabledStatistics::Chunk, EnabledStatistics::None] {
+                let file = file(array.clone(), statistics);
+                assert_eq!(presence(&file, 0).unwrap(), Some(expected), "{array:?}");
+            }
+        }
+    }
+}
