@@ -42,9 +42,8 @@ type Piece = Box<dyn FnOnce() + Send>;
 
 /// Pieces of CPU work that wait their turn for one of a fixed number of threads.
 ///
-/// A thread that ends a piece takes the next one itself. Were each piece sent to a thread when
-/// another ends, two threads would have to be woken in between, which takes as long as a tenth
-/// or a third of what building a shard does.
+/// A thread that ends a piece takes the next one itself: no other thread has to be woken between
+/// two pieces.
 #[derive(Clone)]
 pub struct CpuQueue {
     threads: usize,
