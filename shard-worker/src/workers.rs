@@ -198,11 +198,13 @@ mod tests {
             assert_eq!(result.unwrap(), expected);
         }
         assert!((1..=2).contains(&most.load(Ordering::SeqCst)));
-        assert_eq!(
-            queue.state().running,
-            0,
-            "threads go back when nothing waits"
-        );
+        // A result is sent a moment before its thread sees that nothing waits any more.
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while queue.state().running > 0 {
+            let is_in_time = std::time::Instant::now() < deadline;
+            assert!(is_in_time, "threads go back when nothing waits");
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]
