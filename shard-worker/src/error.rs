@@ -77,7 +77,10 @@ impl ShardError {
     /// Whether another try on the same bytes would fail in the same way.
     pub fn is_deterministic(&self) -> bool {
         match self {
-            Self::Storage(error) => error.is_not_found() || error.is_conflict(),
+            Self::Storage(error) => !matches!(
+                error,
+                storage::Error::Unavailable { .. } | storage::Error::Io { .. }
+            ),
             Self::LockLost(_) | Self::LockUnknown(_) | Self::Stopped => false,
             _ => true,
         }

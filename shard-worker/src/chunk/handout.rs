@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use crds::SidecarJob;
 use futures::future::join4;
+use serde::Deserialize;
+use serde_json::Value;
 use storage::Store;
 use storage::state::batch::{Batch, WorkItem};
 use storage::state::clock::SystemClock;
@@ -28,6 +30,8 @@ pub struct Handout {
     pub digest: String,
     /// The job, as the run uses it.
     pub manifest: SidecarJob,
+    /// The same as it was read.
+    raw: Value,
     /// The plan.
     pub plan: PlanSummary,
 }
@@ -89,7 +93,8 @@ impl Handout {
             fence,
             item,
             digest: batch.digest,
-            manifest: parse(manifest)?,
+            manifest: parse(&manifest)?,
+            raw: manifest,
             plan,
         })
     }
@@ -99,21 +104,38 @@ impl Handout {
         if job.digest == self.digest {
             return Ok(());
         }
-        Err(Error::Usage(format!(
+        Err(self.explain(Error::Usage(format!(
             "the frozen manifest is of the pipeline {}, its batch of {}: operator and worker are of different releases; use images of the same one",
             job.digest, self.digest
-        )))
+        ))))
+    }
+
+    /// Of a job that can't be opened, what is wrong with its manifest, if that is why.
+    pub fn explain(&self, error: Error) -> Error {
+        let mistakes = match error {
+            Error::Usage(_) => mistakes(&self.raw),
+            _ => None,
+        };
+        mistakes.unwrap_or(error)
     }
 }
 
-fn parse(manifest: serde_json::Value) -> Result<SidecarJob> {
-    crds::manifest::validate(manifest).map_err(|violations| {
-        let violations: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        Error::Usage(format!(
-            "the frozen manifest has mistakes: {}",
-            violations.join("; ")
-        ))
+/// Parses the manifest without the rules of the API server, which it has passed: to check them
+/// takes longer than all else that a worker does before its first shard.
+fn parse(manifest: &Value) -> Result<SidecarJob> {
+    SidecarJob::deserialize(manifest).map_err(|error| {
+        let text = format!("the frozen manifest can't be parsed: {error}");
+        mistakes(manifest).unwrap_or(Error::Usage(text))
     })
+}
+
+fn mistakes(manifest: &Value) -> Option<Error> {
+    let violations = crds::manifest::validate(manifest.clone()).err()?;
+    let violations: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    let text = violations.join("; ");
+    Some(Error::Usage(format!(
+        "the frozen manifest has mistakes: {text}"
+    )))
 }
 
 /// A part of a plan that is gone can't be waited for.

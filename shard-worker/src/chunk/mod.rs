@@ -102,6 +102,8 @@ async fn work(
     let output = stores.open(&crds::prefix::normalize(&options.output_prefix))?;
     let handout = Handout::read(&output, options).await?;
     outcome.item = Some(handout.item);
+    let lap = |what: &str| tracing::debug!(seconds = started.elapsed().as_secs_f64(), "{what}");
+    lap("the work item is known");
 
     let config = storage_config(&handout.manifest.spec, &environment);
     let stores = if config == environment {
@@ -120,7 +122,7 @@ async fn work(
         read_lines(&*output, &options.run, &handout.digest, handout.item.first),
     )
     .await;
-    let job = Arc::new(job?);
+    let job = Arc::new(job.map_err(|error| handout.explain(error))?);
     handout.check_digest(&job)?;
     let (lines, there) = listed?;
     let recorded = recorded.map_err(state_error)?;
@@ -128,10 +130,12 @@ async fn work(
         Some(recorded) => (Some(recorded.etag), recorded.lines),
         None => (None, Vec::new()),
     };
+    lap("side inputs are open, shards that are there are listed");
     let resumed = resume(&job, &handout.plan.replaces, lines, &there, &earlier).await?;
     let Resumed { todo, kept, failed } = resumed;
     let shard_memory = shard_memory(&job, &handout, &todo, options.memory).await;
 
+    lap("what is left to do is known");
     progress.begin(todo.len() as u64, kept.len() as u64);
     let context = RunContext {
         job,
