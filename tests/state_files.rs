@@ -5,19 +5,23 @@
 #[path = "state_fixtures.rs"]
 mod fixtures;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fixtures::{NOW, main_meta, open, path, run, tag};
+use storage::state::batch::{Batch, WorkItem};
+use storage::state::item_lines::{read_lines, write_item_lines};
 use storage::state::lock::LockFile;
-use storage::state::manifest::Manifest;
+use storage::state::manifest::{Manifest, Totals};
 use storage::state::plan::{
     Existing, ExistingAction, PlanHeader, PlanLine, PlanReader, PlanSummary, PlanWriter,
 };
 use storage::state::report::{
-    ChunkReport, ChunkState, ColumnCounts, Counts, Failure, LinesHeader, ReportWriter, ShardLine,
-    SourceCounts,
+    ChunkReport, ChunkState, ColumnCounts, Counts, Failure, LinesHeader, MainShard, ReportWriter,
+    ShardLine, ShardStatus, SourceCounts,
 };
 use storage::state::sentinel::Sentinel;
+use storage::state::{frozen_job, layout};
 
 fn plan_line(chunk: u64, number: u64) -> PlanLine {
     let main = main_meta(number);
@@ -78,6 +82,172 @@ async fn a_chunk_is_read_from_its_part_of_the_plan() {
             .await
             .is_err()
     );
+}
+
+#[tokio::test]
+async fn a_range_of_chunks_is_read_across_parts() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(&root);
+    let mut writer =
+        PlanWriter::with_chunks_per_part(Arc::clone(&store), run(1), "d".to_owned(), 4);
+    for number in 0..40 {
+        writer.push(&plan_line(number / 4, number)).unwrap();
+    }
+    let kept = Totals {
+        shards: 3,
+        ..Totals::default()
+    };
+    writer.describe(Some(512.5), vec!["old".to_owned()], Some(kept));
+    let summary = writer.finish(NOW).await.unwrap();
+    assert_eq!(summary.rows_per_shard, Some(512.5));
+    assert_eq!(summary.replaces, ["old"]);
+    assert_eq!(summary.kept, Some(kept));
+    let read = PlanSummary::read(&*store, &run(1)).await.unwrap();
+    assert_eq!(read, Some(summary));
+
+    for chunks in [0..1, 2..3, 3..5, 0..10, 7..10, 4..8] {
+        let lines = PlanReader::read_range(&*store, &run(1), chunks.clone(), 4).await;
+        let expected: Vec<_> = (chunks.start * 4..chunks.end * 4)
+            .map(|number| plan_line(number / 4, number))
+            .collect();
+        assert_eq!(lines.unwrap(), expected, "{chunks:?}");
+    }
+    for chunks in [9..11, 10..11, 12..13] {
+        let error = PlanReader::read_range(&*store, &run(1), chunks, 4).await;
+        assert!(error.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_written_once() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(&root);
+    let batch = |items: &[[u64; 2]]| {
+        let items = items.iter().map(|item| WorkItem::from(*item));
+        Batch::new(run(1), "d".to_owned(), 7, 2, items)
+    };
+    assert_eq!(Batch::read(&*store, &run(1), 7, 2).await.unwrap(), None);
+    let first = batch(&[[0, 5], [5, 6], [9, 20]]);
+    assert_eq!(first.clone().write(&*store).await.unwrap(), first);
+    assert_eq!(first.item(2), Some(WorkItem { first: 9, end: 20 }));
+    assert_eq!(first.item(3), None);
+    // The same again, and other items by somebody who knows nothing of these.
+    assert_eq!(first.clone().write(&*store).await.unwrap(), first);
+    assert_eq!(batch(&[[0, 5]]).write(&*store).await.unwrap(), first);
+    let read = Batch::read(&*store, &run(1), 7, 2).await.unwrap();
+    assert_eq!(read, Some(first));
+    assert_eq!(Batch::read(&*store, &run(1), 7, 1).await.unwrap(), None);
+
+    for wrong in [&[[3, 3]][..], &[[0, 5], [4, 6]], &[[5, 6], [0, 5]]] {
+        let error = batch(wrong).write(&*store).await.unwrap_err().to_string();
+        assert!(error.contains("is no batch of work items"), "{error}");
+    }
+    // A file that was copied to another place.
+    let (from, to) = (layout::batch(&run(1), 7, 2), layout::batch(&run(1), 8, 1));
+    let folder = std::path::Path::new(store.uri());
+    std::fs::copy(folder.join(from), folder.join(to)).unwrap();
+    let error = Batch::read(&*store, &run(1), 8, 1).await.unwrap_err();
+    assert!(
+        error.to_string().contains("attempt 2 at batch 7"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_manifest_is_frozen_once() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(&root);
+    assert_eq!(frozen_job::read(&*store, &run(1)).await.unwrap(), None);
+    let manifest = |prefix: &str| {
+        serde_json::json!({
+            "apiVersion": "sidecarjob.dev/v1alpha1", "kind": "SidecarJob",
+            "metadata": {"name": "photos", "namespace": "team"},
+            "spec": {"output": {"prefix": prefix}},
+        })
+    };
+    for prefix in ["s3://bucket/out/", "s3://bucket/out/", "s3://bucket/other/"] {
+        let frozen = frozen_job::freeze(&*store, &run(1), &manifest(prefix)).await;
+        assert_eq!(frozen.unwrap(), manifest("s3://bucket/out/"));
+    }
+    let read = frozen_job::read(&*store, &run(1)).await.unwrap();
+    assert_eq!(read, Some(manifest("s3://bucket/out/")));
+    let error = frozen_job::freeze(&*store, &run(2), &serde_json::json!({"kind": "x"})).await;
+    assert!(error.unwrap_err().to_string().contains("no apiVersion"));
+}
+
+#[tokio::test]
+async fn a_report_of_an_item_names_its_chunks() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(&root);
+    let new = || ChunkReport::new(run(1), "d".to_owned(), 3, "pod".to_owned(), 9, NOW);
+    assert_eq!(new().range(), 3..4);
+    let mut report = new().of_item(WorkItem { first: 5, end: 14 }, 2);
+    assert_eq!((report.range(), report.attempt), (5..14, Some(2)));
+    ReportWriter::new(Arc::clone(&store))
+        .write(&mut report, NOW)
+        .await
+        .unwrap();
+    let read = ChunkReport::read(&*store, &run(1), 5).await.unwrap();
+    assert_eq!(read, Some(report));
+}
+
+/// Lines of two workers on one item: what either has done stays done.
+#[tokio::test]
+async fn lines_that_were_written_meanwhile_are_merged() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(&root);
+    let line = |number: u64, status| {
+        let main = main_meta(number);
+        ShardLine {
+            path: main.key,
+            status,
+            rows: 10,
+            matched: 9,
+            nulls: BTreeMap::new(),
+            main: MainShard {
+                size: main.size,
+                etag: main.etag,
+                footer_sha256: None,
+            },
+            output: None,
+            reason: None,
+        }
+    };
+    use ShardStatus::{Done, Failed};
+    let write = async |lines: Vec<ShardLine>, known| {
+        write_item_lines(&*store, &run(1), "d", 4, lines, known)
+            .await
+            .unwrap()
+    };
+    assert_eq!(read_lines(&*store, &run(1), "d", 4).await.unwrap(), None);
+    write(vec![line(0, Done), line(1, Failed), line(2, Done)], None).await;
+    let first = read_lines(&*store, &run(1), "d", 4).await.unwrap().unwrap();
+    assert_eq!(first.lines.len(), 3);
+    // The next attempt knows them; another knows nothing of either.
+    let known = Some(first.etag.clone());
+    write(
+        vec![line(0, Done), line(1, Done), line(2, Done), line(3, Failed)],
+        known,
+    )
+    .await;
+    let part = write(vec![line(1, Failed), line(3, Done), line(5, Failed)], None).await;
+    let last = read_lines(&*store, &run(1), "d", 4).await.unwrap().unwrap();
+    let all = [
+        line(0, Done),
+        line(1, Done),
+        line(2, Done),
+        line(3, Done),
+        line(5, Failed),
+    ];
+    assert_eq!(last.lines, all);
+    assert_eq!((part.shards, part.last), (5, path(5)));
+    // Of another pipeline nothing counts.
+    let other = read_lines(&*store, &run(1), "e", 4).await.unwrap().unwrap();
+    assert!(other.lines.is_empty());
+    let file = std::path::Path::new(store.uri()).join(layout::chunk_lines(&run(1), 4));
+    std::fs::write(file, "torn").unwrap();
+    let torn = read_lines(&*store, &run(1), "d", 4).await.unwrap().unwrap();
+    assert!(torn.lines.is_empty());
 }
 
 #[tokio::test]
@@ -246,6 +416,10 @@ fn the_documented_examples_are_the_formats() {
     is_documented_as::<PlanLine>(line);
     is_documented_as::<PlanLine>(existing);
     is_documented_as::<PlanSummary>(summary);
+    let [batch] = &documented("`batches/")[..] else {
+        panic!()
+    };
+    is_documented_as::<Batch>(batch);
     let [report] = &documented("`chunks/<n>.json`")[..] else {
         panic!()
     };

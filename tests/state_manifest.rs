@@ -356,6 +356,7 @@ async fn the_join_tells_what_is_left_to_do() {
     let policy = Policy {
         digest: "d".to_owned(),
         skip_existing: true,
+        replaces: Vec::new(),
     };
     let lines = recorded.lines(&store, OnDamage::Skip);
     let mut diff = Diff::new(
@@ -404,6 +405,7 @@ async fn listings_out_of_order_are_refused() {
     let policy = Policy {
         digest: "d".to_owned(),
         skip_existing: true,
+        replaces: Vec::new(),
     };
     for order in [vec![0, 2, 1], vec![0, 1, 2, 2], vec![3, 4, 5, 1]] {
         let main = order.into_iter().map(main_meta).collect();

@@ -84,8 +84,46 @@ both_stores![
     listing_passes_over_what_is_no_shard,
     listing_finds_nested_locks,
     folders_list_everything,
+    found_keys_are_those_that_exist,
     nothing_is_no_error,
 ];
+
+/// A request answers for a thousand neighbours; what lies between keys that are far apart is
+/// not listed.
+#[tokio::test]
+async fn neighbours_are_found_with_few_requests() {
+    let Some(fixture) = s3() else { return };
+    let store = &fixture.store;
+    let key = |number: usize| format!("{number:05}.parquet");
+    for number in 0..2500 {
+        let payload = storage::Payload::new("x");
+        let condition = storage::PutCondition::Create;
+        store
+            .put(&key(number), payload, condition)
+            .await
+            .expect("put");
+    }
+    for (asked, lists, heads) in [
+        ((0..2500).collect::<Vec<_>>(), 3, 0),
+        ((100..1100).collect(), 1, 0),
+        ((2600..2700).collect(), 1, 0),
+        ((0..2500).step_by(100).collect(), 1, 15),
+        (vec![3, 2000], 0, 2),
+    ] {
+        let keys: Vec<String> = asked.iter().map(|number| key(*number)).collect();
+        let before = store.requests();
+        let found = store.find(&keys).await.expect("find");
+        let made = store.requests() - before;
+        let existing = asked.iter().filter(|number| **number < 2500).count();
+        assert_eq!(found.len(), existing);
+        assert_eq!(
+            (made.list, made.head),
+            (lists, heads),
+            "{} keys",
+            asked.len()
+        );
+    }
+}
 
 #[tokio::test]
 async fn sweeping_local_files_removes_temporary_ones() {

@@ -22,6 +22,7 @@ use crate::error::ShardError;
 use crate::evaluate::{ShardFound, decode, evaluate, widen};
 use crate::levels;
 use crate::parquet_file::ParquetFile;
+use crate::provenance::ShardCounts;
 use crate::shard::LoadedShard;
 use crate::splice;
 
@@ -34,6 +35,9 @@ pub const META_DIGEST: &str = "sidecarjob.digest";
 /// Key of the hash of main's footer in the footer.
 pub const META_MAIN_FOOTER: &str = "sidecarjob.main_footer_sha256";
 
+/// Footer metadata: how many rows matched, and how many lack a value, per column; as JSON. What
+/// a run that is resumed knows of a shard whose line was lost.
+pub const META_COUNTS: &str = "sidecarjob.counts";
 /// Who wrote the file, without a version: the same bytes from every release.
 pub const CREATED_BY: &str = "sidecarjob shard-worker";
 
@@ -74,11 +78,12 @@ enum Column {
     },
 }
 
-/// Builds the sidecar of a shard.
+/// Builds the sidecar of a shard of which `matched` rows matched.
 pub fn sidecar(
     shard: &LoadedShard,
     found: &[ShardFound<'_>],
     digest: &str,
+    matched: u64,
 ) -> Result<Sidecar, ShardError> {
     let files = &shard.files;
     let main = &files.main;
@@ -116,6 +121,7 @@ pub fn sidecar(
         (META_VERSION, FORMAT_VERSION),
         (META_DIGEST, digest),
         (META_MAIN_FOOTER, &main.footer_sha256),
+        (META_COUNTS, &ShardCounts::new(matched, &counts).to_json()),
     ];
     let metadata = metadata
         .into_iter()

@@ -1,6 +1,12 @@
 //! What a sidecar's footer says of its making.
 
-use crate::encode::{CREATED_BY, FORMAT_VERSION, META_DIGEST, META_MAIN_FOOTER, META_VERSION};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::encode::{
+    self, CREATED_BY, FORMAT_VERSION, META_COUNTS, META_DIGEST, META_MAIN_FOOTER, META_VERSION,
+};
 use crate::parquet_file::ParquetFile;
 use storage::state::diff::FooterFinding;
 
@@ -12,6 +18,34 @@ const ENCRYPTED_MAGIC: &[u8; 4] = b"PARE";
 /// the last that a footer holds.
 pub const REMAINS: u64 = 64 << 10;
 
+/// What a footer says of its rows: as much as the manifest's line for the shard. A function of
+/// the shard's inputs, like its bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardCounts {
+    /// Rows that matched.
+    pub matched: u64,
+    /// Rows without a value, per column of the sidecar's own.
+    pub nulls: BTreeMap<String, u64>,
+}
+
+impl ShardCounts {
+    /// The counts of a shard.
+    pub fn new(matched: u64, columns: &[encode::ColumnCounts]) -> Self {
+        let nulls = columns
+            .iter()
+            .map(|column| (column.name.clone(), column.null));
+        Self {
+            matched,
+            nulls: nulls.collect(),
+        }
+    }
+
+    /// As the footer has it.
+    pub fn to_json(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+}
+
 /// Provenance of a sidecar shard. The same for every run and machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provenance {
@@ -22,6 +56,8 @@ pub struct Provenance {
     /// Whether this tool wrote the file as it is: others that rewrite a file carry its
     /// metadata along.
     pub written_by_us: bool,
+    /// What it says of its rows; zeros if it says nothing.
+    pub counts: ShardCounts,
 }
 
 impl Provenance {
@@ -42,6 +78,9 @@ impl Provenance {
             digest: get(META_DIGEST)?,
             main_footer_sha256: get(META_MAIN_FOOTER)?,
             written_by_us: metadata.created_by() == Some(CREATED_BY),
+            counts: get(META_COUNTS)
+                .and_then(|counts| serde_json::from_str(&counts).ok())
+                .unwrap_or_default(),
         })
     }
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, StreamExt};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A version of an object: equal tags mean equal bytes. Opaque; never a content hash.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -82,10 +82,10 @@ pub enum PutCondition {
 
 impl PutCondition {
     /// The error of this condition not holding for the object at `uri`.
-    pub(crate) fn broken(&self, uri: String) -> crate::error::Error {
+    pub(crate) fn broken(&self, uri: String) -> Error {
         match self {
-            Self::Create => crate::error::Error::Exists { uri },
-            Self::Replace(_) => crate::error::Error::Changed { uri },
+            Self::Create => Error::Exists { uri },
+            Self::Replace(_) => Error::Changed { uri },
         }
     }
 }
@@ -138,6 +138,13 @@ pub trait Store: Debug + Send + Sync {
     /// in ascending byte order. For small folders: state files, an index.
     async fn list_folder(&self, folder: &str) -> Result<Vec<ObjectMeta>>;
 
+    /// Those of `keys` that exist. `keys` are in ascending byte order, and so is the answer.
+    /// Where a store can list from a key on, neighbours are answered for by one request a
+    /// thousand; keys that are far apart are looked at one by one, many at once.
+    async fn find(&self, keys: &[String]) -> Result<Vec<ObjectMeta>> {
+        look_at_each(self, keys).await
+    }
+
     /// Metadata of one object; `Error::NotFound` if there is none.
     async fn head(&self, key: &str) -> Result<ObjectMeta>;
 
@@ -169,4 +176,26 @@ pub trait Store: Debug + Send + Sync {
 
     /// Requests made since the store was opened.
     fn requests(&self) -> RequestCounts;
+}
+
+/// Look-ups in flight.
+const LOOK_UPS: usize = 32;
+
+/// Those of `keys` that exist, each by a look-up of its own.
+pub(crate) async fn look_at_each(
+    store: &(impl Store + ?Sized),
+    keys: &[String],
+) -> Result<Vec<ObjectMeta>> {
+    let mut looks = stream::iter(keys.to_vec())
+        .map(|key| async move { store.head(&key).await })
+        .buffered(LOOK_UPS);
+    let mut found = Vec::new();
+    while let Some(look) = looks.next().await {
+        match look {
+            Ok(meta) => found.push(meta),
+            Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }

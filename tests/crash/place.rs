@@ -96,7 +96,7 @@ impl Place {
 
     /// Writes a manifest to a file.
     pub fn manifest(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.folder.path().join(name);
+        let path = self.path(name);
         // Not while another worker reads it.
         if std::fs::read_to_string(&path).ok().as_deref() != Some(text) {
             std::fs::write(&path, text).expect("write");
@@ -132,12 +132,22 @@ impl Place {
             "" => format!("{}/", self.root()),
             prefix => self.uri(prefix),
         };
-        Stores::new(&self.config).open(&uri).expect("a store")
+        self.stores().open(&uri).expect("a store")
+    }
+
+    /// Stores with connections of their own.
+    pub fn stores(&self) -> Stores {
+        Stores::new(&self.config)
+    }
+
+    /// Waits for a future.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
     }
 
     /// The shards that are there now.
     pub fn names(&self, prefix: &str) -> Vec<String> {
-        self.runtime.block_on(names(&*self.store(prefix)))
+        self.block_on(names(&*self.store(prefix)))
     }
 
     /// The shards that are there now, whole.
@@ -199,19 +209,20 @@ impl Place {
         lock[field].clone()
     }
 
+    /// A path below the place's folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Deletes everything below a prefix.
     pub fn clear(&self, prefix: &str) {
         if self.server.is_none() {
             let _ = std::fs::remove_dir_all(self.folder.path().join(prefix));
             return;
         }
-        let store = self.store(prefix);
-        let objects = self.objects(prefix);
-        self.runtime.block_on(async {
-            for key in objects {
-                store.delete(&key, None).await.expect("delete");
-            }
-        });
+        for key in self.objects(prefix) {
+            self.delete(prefix, &key);
+        }
     }
 }
 

@@ -118,12 +118,13 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
         },
     };
     let decision = after_footer(&existing, &finding, policy);
+    let counts = provenance.map(|known| known.counts).unwrap_or_default();
     let kept = (decision == Decision::Skip).then(|| ShardLine {
         path: main.key.clone(),
         status: ShardStatus::Done,
         rows: side.num_rows() as u64,
-        matched: 0,
-        nulls: std::collections::BTreeMap::new(),
+        matched: counts.matched,
+        nulls: counts.nulls,
         main: MainShard {
             size: main.size,
             etag: main.etag.clone(),

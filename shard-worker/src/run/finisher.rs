@@ -158,7 +158,7 @@ impl Finisher {
                 bytes,
                 rows,
                 counts,
-            } = encode::sidecar(&shard, &seen, &digest)?;
+            } = encode::sidecar(&shard, &seen, &digest, matched)?;
             Ok((payload(bytes), rows, counts, matched, sources))
         });
         let (payload, rows, columns, matched, sources) = built.await?;

@@ -127,6 +127,7 @@ fn diff<'a>(job: &'a Job, recorded: &Recorded, skip_existing: bool) -> Diff<'a> 
     let policy = Policy {
         digest: job.digest.clone(),
         skip_existing,
+        replaces: Vec::new(),
     };
     let lines = recorded.lines(&job.output, OnDamage::Skip);
     Diff::new(
@@ -227,6 +228,7 @@ pub async fn plan(
         let policy = Policy {
             digest: job.digest.clone(),
             skip_existing: options.skip_existing,
+            replaces: Vec::new(),
         };
         let decided = futures::stream::iter(window)
             .map(|found| decide(job, found, &policy))
@@ -275,10 +277,7 @@ pub async fn plan(
             let existing = replace.map(|etag| Existing {
                 size: shard.output.map_or(0, |output| output.size),
                 etag,
-                action: match why {
-                    Some(RedoReason::Torn) => ExistingAction::Prove,
-                    _ => ExistingAction::Replace,
-                },
+                action: why.map_or(ExistingAction::Replace, RedoReason::action),
             });
             waiting.push(PlanLine {
                 chunk: 0,
@@ -350,13 +349,17 @@ fn keep_found(
     Ok(())
 }
 
-/// How many shards make a chunk: as many as one pass over the side inputs has memory for.
-async fn chunk_size(
-    job: &Arc<Job>,
-    sample: &[ObjectMeta],
-    options: &RunOptions,
-    planned: &mut Planned,
-) -> u64 {
+/// What a shard takes, by a look at some.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardSize {
+    /// Bytes of memory until it is published.
+    pub memory: u64,
+    /// Rows.
+    pub rows: u64,
+}
+
+/// Looks at some shards to estimate what one takes.
+pub async fn sample_size(job: &Arc<Job>, sample: &[ObjectMeta]) -> ShardSize {
     let width: u64 = job.lookups.iter().map(|lookup| lookup.value_width()).sum();
     let fetched = futures::stream::iter(sample.to_vec())
         .map(|meta| async move { guarded_future(&meta.key.clone(), shard::fetch(job, meta)).await })
@@ -370,8 +373,22 @@ async fn chunk_size(
         count += 1;
     }
     let count = count.max(1);
-    planned.shard_memory = (memory / count).max(64 << 10);
-    planned.shard_rows = rows / count;
+    ShardSize {
+        memory: (memory / count).max(64 << 10),
+        rows: rows / count,
+    }
+}
+
+/// How many shards make a chunk: as many as one pass over the side inputs has memory for.
+async fn chunk_size(
+    job: &Arc<Job>,
+    sample: &[ObjectMeta],
+    options: &RunOptions,
+    planned: &mut Planned,
+) -> u64 {
+    let size = sample_size(job, sample).await;
+    planned.shard_memory = size.memory;
+    planned.shard_rows = size.rows;
     if !job.has_lookups() {
         return PLAIN_CHUNK;
     }

@@ -28,7 +28,7 @@ pub async fn publish(
     match fence.check().await {
         Ok(()) => {}
         Err(FenceError::Lost(lost)) => return Err(ShardError::LockLost(lost.to_string())),
-        Err(error) => return Err(ShardError::LockLost(error.to_string())),
+        Err(error) => return Err(ShardError::LockUnknown(error.to_string())),
     }
     if let Some(existing) = &line.existing
         && existing.action == ExistingAction::Prove

@@ -69,6 +69,7 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
     let policy = Policy {
         digest: job.digest.clone(),
         skip_existing: true,
+        replaces: Vec::new(),
     };
     let lines = recorded.lines(&job.output, OnDamage::Skip);
     let mut diff = Diff::new(

@@ -182,6 +182,35 @@ pub async fn folders_list_everything(store: &dyn Store) {
     assert_eq!(keys("").await.len(), 5);
 }
 
+/// Of many keys those are found that exist, whether they are neighbours or far apart, and
+/// whatever lies between them.
+pub async fn found_keys_are_those_that_exist(store: &dyn Store) {
+    let key = |number: usize| format!("a b/{:02}/{number:04}.parquet", number / 100);
+    for number in (0..600).step_by(2) {
+        create(store, &key(number), "x").await;
+    }
+    create(store, "a b/00/0000.parque", "beside").await;
+    create(store, "a b/00/0000.parquet.json", "beside").await;
+    let expect = async |asked: Vec<usize>| {
+        let keys: Vec<String> = asked.iter().map(|number| key(*number)).collect();
+        let found = store.find(&keys).await.expect("find");
+        let found: Vec<&str> = found.iter().map(|object| object.key.as_str()).collect();
+        let existing = asked
+            .iter()
+            .filter(|number| **number < 600 && **number % 2 == 0);
+        let existing: Vec<String> = existing.map(|number| key(*number)).collect();
+        assert_eq!(found, existing);
+    };
+    expect(Vec::new()).await;
+    expect(vec![0]).await;
+    expect(vec![1]).await;
+    expect((0..700).collect()).await;
+    expect((0..700).step_by(50).collect()).await;
+    expect((700..800).collect()).await;
+    let one = store.find(&[key(8)]).await.expect("find");
+    assert_eq!(one, [store.head(&key(8)).await.expect("head")]);
+}
+
 /// A prefix where nobody has written yet lists nothing and is swept of nothing.
 pub async fn nothing_is_no_error(store: &dyn Store) {
     let listed = collect(store).await.expect("list");

@@ -19,8 +19,9 @@ mod writes;
 use futures::TryStreamExt;
 
 pub use listings::{
-    folders_list_everything, keys_are_opaque, listing_finds_nested_locks, listing_is_in_byte_order,
-    listing_passes_over_what_is_no_shard, lists_exactly, nothing_is_no_error,
+    folders_list_everything, found_keys_are_those_that_exist, keys_are_opaque,
+    listing_finds_nested_locks, listing_is_in_byte_order, listing_passes_over_what_is_no_shard,
+    lists_exactly, nothing_is_no_error,
 };
 pub use reads::{changed_objects_are_refused, missing_objects_are_told, ranges_are_exact};
 pub use writes::{

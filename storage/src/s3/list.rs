@@ -45,7 +45,7 @@ pub(super) struct Position {
 
 impl Tree {
     pub(super) fn new(store: S3Store) -> (Self, Cursor) {
-        let is_ordered = !store.bucket.ends_with("--x-s3");
+        let is_ordered = store.lists_in_order();
         let tree = Self {
             store,
             fanout: Fanout::default(),
@@ -233,20 +233,25 @@ fn parent(folder: &str) -> &str {
 }
 
 /// One LIST request. Names are relative to the store's prefix.
-struct Request<'a> {
-    prefix: &'a str,
-    by_folder: bool,
-    after: Option<&'a str>,
-    token: Option<&'a str>,
+pub(super) struct Request<'a> {
+    pub(super) prefix: &'a str,
+    pub(super) by_folder: bool,
+    pub(super) after: Option<&'a str>,
+    pub(super) token: Option<&'a str>,
 }
 
-struct Listed {
-    objects: Vec<ObjectMeta>,
+pub(super) struct Listed {
+    pub(super) objects: Vec<ObjectMeta>,
     folders: Vec<String>,
-    next: Option<String>,
+    pub(super) next: Option<String>,
 }
 
 impl S3Store {
+    /// Directory buckets don't, nor can they list from a key on.
+    pub(super) fn lists_in_order(&self) -> bool {
+        !self.bucket.ends_with("--x-s3")
+    }
+
     /// Everything below `folder`, in byte order.
     pub(super) async fn list_all(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
         let mut objects = Vec::new();
@@ -270,7 +275,7 @@ impl S3Store {
         Ok(objects)
     }
 
-    async fn list_page(&self, wanted: Request<'_>) -> Result<Listed> {
+    pub(super) async fn list_page(&self, wanted: Request<'_>) -> Result<Listed> {
         let client = self.connection.client().await;
         let request = || {
             client

@@ -4,6 +4,7 @@ mod attempt;
 mod connection;
 mod failure;
 mod fanout;
+mod find;
 mod get;
 mod list;
 mod multipart;
@@ -105,6 +106,13 @@ impl Store for S3Store {
     async fn list_folder(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
         key::check_folder(&self.uri, folder)?;
         self.list_all(folder).await
+    }
+
+    async fn find(&self, keys: &[String]) -> Result<Vec<ObjectMeta>> {
+        for key in keys {
+            key::check(&self.uri, key)?;
+        }
+        self.find_neighbours(keys).await
     }
 
     async fn head(&self, key: &str) -> Result<ObjectMeta> {

@@ -5,6 +5,7 @@
 //! of the line), or the footer of the output is read and decides ([`after_footer`]).
 
 use super::merge::RecordedLine;
+use super::plan::ExistingAction;
 use super::report::ShardStatus;
 use crate::store::{ETag, ObjectMeta};
 
@@ -15,6 +16,9 @@ pub struct Policy {
     pub digest: String,
     /// Whether shards that are there and right are kept; otherwise they are made again.
     pub skip_existing: bool,
+    /// Digests of earlier pipelines whose shards this one may replace; those of any other are
+    /// a conflict.
+    pub replaces: Vec<String>,
 }
 
 /// What to do about a shard.
@@ -55,6 +59,22 @@ pub enum RedoReason {
     RowsDiffer,
     /// Existing shards are not to be skipped.
     Asked,
+    /// It was made by an earlier pipeline, which this one replaces.
+    PipelineChanged,
+}
+
+impl RedoReason {
+    /// How the plan says it to whoever makes the shard.
+    pub fn action(self) -> ExistingAction {
+        match self {
+            Self::Torn => ExistingAction::Prove,
+            Self::MainChanged
+            | Self::Unreadable
+            | Self::RowsDiffer
+            | Self::Asked
+            | Self::PipelineChanged => ExistingAction::Replace,
+        }
+    }
 }
 
 /// What a footer says of the shard that is there.
@@ -102,9 +122,7 @@ pub fn decide(
         return Decision::CheckFooter;
     }
     if recorded.part.digest != policy.digest {
-        return Decision::Conflict {
-            digest: Some(recorded.part.digest.clone()),
-        };
+        return other_pipeline(output, &recorded.part.digest, policy);
     }
     if line.main.etag != main.etag || line.main.size != main.size {
         return redo(output, RedoReason::MainChanged);
@@ -121,9 +139,9 @@ pub fn after_footer(output: &ObjectMeta, footer: &FooterFinding, policy: &Policy
         FooterFinding::Broken => redo(output, RedoReason::Unreadable),
         FooterFinding::Torn => redo(output, RedoReason::Torn),
         FooterFinding::Foreign => Decision::Conflict { digest: None },
-        FooterFinding::Ours { digest, .. } if *digest != policy.digest => Decision::Conflict {
-            digest: Some(digest.clone()),
-        },
+        FooterFinding::Ours { digest, .. } if *digest != policy.digest => {
+            other_pipeline(output, digest, policy)
+        }
         FooterFinding::Ours {
             same_main: false, ..
         } => redo(output, RedoReason::MainChanged),
@@ -132,6 +150,16 @@ pub fn after_footer(output: &ObjectMeta, footer: &FooterFinding, policy: &Policy
         } => redo(output, RedoReason::RowsDiffer),
         FooterFinding::Ours { .. } if !policy.skip_existing => redo(output, RedoReason::Asked),
         FooterFinding::Ours { .. } => Decision::Skip,
+    }
+}
+
+/// What to do about a shard that another pipeline made.
+fn other_pipeline(output: &ObjectMeta, digest: &str, policy: &Policy) -> Decision {
+    if policy.replaces.iter().any(|replaced| replaced == digest) {
+        return redo(output, RedoReason::PipelineChanged);
+    }
+    Decision::Conflict {
+        digest: Some(digest.to_owned()),
     }
 }
 

@@ -13,6 +13,30 @@ pub const RUNS: &str = "_sidecar/runs/";
 /// The sentinel.
 pub const SENTINEL: &str = "_SUCCESS";
 
+/// The manifest as a run uses it, whatever happens to the object it came from.
+pub fn frozen_job(run: &RunId) -> String {
+    format!("{RUNS}{run}/job.json")
+}
+
+/// The items of attempt `attempt` at batch `batch`.
+pub fn batch(run: &RunId, batch: u64, attempt: u32) -> String {
+    format!("{RUNS}{run}/batches/{batch:08}-{attempt:04}.json")
+}
+
+/// The folder of a run's batches.
+pub fn batches(run: &RunId) -> String {
+    format!("{RUNS}{run}/batches/")
+}
+
+/// The run, batch and attempt of which `key` holds the items, if it does.
+pub fn parse_batch(key: &str) -> Option<(RunId, u64, u32)> {
+    let (run, name) = key.strip_prefix(RUNS)?.split_once("/batches/")?;
+    let (batch, attempt) = name.strip_suffix(".json")?.split_once('-')?;
+    let is_padded = attempt.len() >= 4 && attempt.bytes().all(|byte| byte.is_ascii_digit());
+    let attempt = is_padded.then(|| attempt.parse().ok())??;
+    Some((run.parse().ok()?, parse_number(batch)?, attempt))
+}
+
 /// The summary of a plan, written after its parts.
 pub fn plan_summary(run: &RunId) -> String {
     format!("{RUNS}{run}/plan/plan.json")
@@ -73,6 +97,18 @@ mod tests {
             .map(|key| parse_chunk_lines(key).unwrap().1)
             .collect();
         assert_eq!(numbers, [0, 9, 10, 10_000_000, 99_999_999]);
+    }
+
+    #[test]
+    fn batches_are_known_by_their_names() {
+        let run = RunId::generate();
+        let key = batch(&run, 7, 2);
+        assert!(key.ends_with("/batches/00000007-0002.json"), "{key}");
+        assert!(key.starts_with(&batches(&run)));
+        assert_eq!(parse_batch(&key), Some((run.clone(), 7, 2)));
+        for wrong in ["0000000a-0001.json", "00000007-1.json", "00000007.json"] {
+            assert_eq!(parse_batch(&format!("{}{wrong}", batches(&run))), None);
+        }
     }
 
     #[test]

@@ -8,8 +8,10 @@
 //! | module | file |
 //! |---|---|
 //! | [`lock`], [`writer`], [`fence`] | `_sidecar/writer.json` |
+//! | [`frozen_job`] | `_sidecar/runs/<run>/job.json` |
 //! | [`plan`] | `_sidecar/runs/<run>/plan/…` |
-//! | [`report`] | `_sidecar/runs/<run>/chunks/<n>.json`, `….jsonl.zst` |
+//! | [`batch`] | `_sidecar/runs/<run>/batches/<batch>-<attempt>.json` |
+//! | [`report`], [`item_lines`] | `_sidecar/runs/<run>/chunks/<n>.json`, `….jsonl.zst` |
 //! | [`manifest`], [`merge`] | `_sidecar/manifest.json` |
 //! | [`sentinel`] | `_SUCCESS` |
 //! | [`diff`], [`join`] | none: what is left to do, from the listings and the manifest |
@@ -17,13 +19,16 @@
 //! Decisions ([`lock`], [`diff`]) are pure functions of plain values; the time is handed in.
 
 pub mod ancestors;
+pub mod batch;
 mod claim;
 pub mod clock;
 pub mod diff;
 mod document;
 mod error;
 pub mod fence;
+pub mod frozen_job;
 pub mod identity;
+pub mod item_lines;
 pub mod join;
 pub mod layout;
 mod lines;
@@ -32,6 +37,7 @@ pub mod manifest;
 pub mod merge;
 pub mod plan;
 pub mod report;
+mod report_writer;
 pub mod run_id;
 pub mod sentinel;
 pub mod writer;

@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use super::document::{self, Document, FORMAT_VERSION};
 use super::error::Result;
 use super::lines::{LinesReader, LinesWriter};
+use super::manifest::Totals;
 use super::{RunId, layout};
 use crate::store::{ETag, Store};
 
@@ -76,7 +77,7 @@ pub enum ExistingAction {
 }
 
 /// `plan.json`: what the parts hold together. Written after them: a plan without it isn't whole.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanSummary {
     /// Version of the format.
     pub version: u32,
@@ -97,6 +98,15 @@ pub struct PlanSummary {
     pub shards: u64,
     /// Bytes of their main shards.
     pub bytes: u64,
+    /// Rows of a shard, estimated from footers that were sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_per_shard: Option<f64>,
+    /// Digests of earlier pipelines whose shards this run replaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<String>,
+    /// What is in place already and stays; its shards are in no chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Totals>,
 }
 
 impl Document for PlanSummary {
@@ -115,8 +125,9 @@ impl PlanSummary {
     }
 }
 
-/// Makes a plan, and holds its parts, compressed, until it is finished: a plan is made while the
-/// prefix is only claimed, and nothing may be written before it is held.
+/// Makes a plan, and holds its parts, compressed, until they are written: a plan may be made while
+/// the prefix is only claimed, and nothing may be written before it is held. Who holds it already
+/// writes the parts as they are finished, so that memory does not grow with the plan.
 pub struct PlanWriter {
     store: Arc<dyn Store>,
     run: RunId,
@@ -151,6 +162,9 @@ impl PlanWriter {
             parts: 0,
             shards: 0,
             bytes: 0,
+            rows_per_shard: None,
+            replaces: Vec::new(),
+            kept: None,
         };
         Self {
             store,
@@ -161,6 +175,19 @@ impl PlanWriter {
             finished: Vec::new(),
             summary,
         }
+    }
+
+    /// What the summary says beside what is counted: estimated rows of a shard, digests whose
+    /// shards are replaced, and what is in place and stays. May be told at any time.
+    pub fn describe(
+        &mut self,
+        rows_per_shard: Option<f64>,
+        replaces: Vec<String>,
+        kept: Option<Totals>,
+    ) {
+        self.summary.rows_per_shard = rows_per_shard;
+        self.summary.replaces = replaces;
+        self.summary.kept = kept;
     }
 
     /// Adds a shard; writes nothing. Chunks come in ascending order, none is left out.
@@ -191,15 +218,24 @@ impl PlanWriter {
         Ok(())
     }
 
-    /// Writes the parts and the summary.
+    /// Writes the parts that are finished so far, and lets go of them; for the holder of the lock.
+    ///
+    /// # Errors
+    /// If they can't be written.
+    pub async fn write_finished(&mut self) -> Result<()> {
+        for (key, bytes) in self.finished.drain(..) {
+            document::overwrite(&*self.store, &key, bytes, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the parts that are left, and the summary.
     ///
     /// # Errors
     /// If they can't be written.
     pub async fn finish(mut self, now: OffsetDateTime) -> Result<PlanSummary> {
         self.flush()?;
-        for (key, bytes) in self.finished {
-            document::overwrite(&*self.store, &key, bytes, None).await?;
-        }
+        self.write_finished().await?;
         self.summary.planned_at = super::clock::to_milliseconds(now);
         let key = layout::plan_summary(&self.run);
         let bytes = document::encode(&key, &self.summary)?;
@@ -249,6 +285,41 @@ impl PlanReader {
     ) -> Result<Self> {
         let number = chunk / chunks_per_part.max(1);
         Self::open(store, run, number, chunk..chunk + 1).await
+    }
+
+    /// Reads the lines of the chunks of a range, one part after the other; holds them and one
+    /// part.
+    ///
+    /// # Errors
+    /// If the plan lacks a part of the range, one can't be read, is of another run or version,
+    /// or a chunk of the range has no line.
+    pub async fn read_range(
+        store: &dyn Store,
+        run: &RunId,
+        chunks: Range<u64>,
+        chunks_per_part: u64,
+    ) -> Result<Vec<PlanLine>> {
+        let per_part = chunks_per_part.max(1);
+        let mut lines: Vec<PlanLine> = Vec::new();
+        let mut next = chunks.start;
+        while next < chunks.end {
+            let number = next / per_part;
+            let end = chunks.end.min((number + 1).saturating_mul(per_part));
+            let mut reader = Self::open(store, run, number, next..end).await?;
+            let mut expected = next;
+            while let Some(line) = reader.next_line()? {
+                let begins_next = line.chunk == expected;
+                expected += u64::from(begins_next);
+                lines.push(line);
+            }
+            if expected != end {
+                let file = document::uri(store, &layout::plan_part(run, number));
+                let detail = format!("it ends before chunk {expected} of chunks {next} to {end}");
+                return Err(document::malformed(&file, WHAT, detail));
+            }
+            next = end;
+        }
+        Ok(lines)
     }
 
     /// Opens a whole part.

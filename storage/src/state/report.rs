@@ -2,17 +2,20 @@
 //! ends.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use super::batch::WorkItem;
 use super::document::{self, Document, FORMAT_VERSION};
 use super::error::Result;
 use super::lines::{LinesReader, LinesWriter};
 use super::manifest::ManifestPart;
 use super::{RunId, layout};
 use crate::store::{ETag, Store};
+
+pub use super::report_writer::ReportWriter;
 
 /// Failures that a report names; all of them are in the chunk's lines.
 pub const MAX_FAILURES: usize = 10;
@@ -189,8 +192,14 @@ pub struct ChunkReport {
     pub run: RunId,
     /// Digest of its pipeline.
     pub digest: String,
-    /// The chunk.
+    /// The chunk; of a work item its first.
     pub chunk: u64,
+    /// The chunks of the work item; absent if it is one chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<Range<u64>>,
+    /// Number of the attempt at the item's batch, from 1; absent outside of batches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
     /// How far it is.
     pub state: ChunkState,
     /// Who works on it: host or pod.
@@ -233,6 +242,8 @@ impl ChunkReport {
             run,
             digest,
             chunk,
+            chunks: None,
+            attempt: None,
             state: ChunkState::Running,
             worker,
             started_at: now,
@@ -244,6 +255,20 @@ impl ChunkReport {
         }
     }
 
+    /// The report of a work item, `item`, in attempt `attempt` at its batch.
+    #[must_use]
+    pub fn of_item(mut self, item: WorkItem, attempt: u32) -> Self {
+        self.chunk = item.first;
+        self.chunks = Some(item.chunks());
+        self.attempt = Some(attempt);
+        self
+    }
+
+    /// The chunks that the report is about.
+    pub fn range(&self) -> Range<u64> {
+        self.chunks.clone().unwrap_or(self.chunk..self.chunk + 1)
+    }
+
     /// Reads the report of a chunk; `None` if it hasn't started.
     ///
     /// # Errors
@@ -251,34 +276,6 @@ impl ChunkReport {
     pub async fn read(store: &dyn Store, run: &RunId, chunk: u64) -> Result<Option<Self>> {
         let key = layout::chunk_report(run, chunk);
         Ok(document::read(store, &key).await?.map(|(_, report)| report))
-    }
-}
-
-/// Rewrites a chunk's report: one request each time.
-#[derive(Debug)]
-pub struct ReportWriter {
-    store: Arc<dyn Store>,
-    last: Option<ETag>,
-}
-
-impl ReportWriter {
-    /// A writer of one chunk's report.
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, last: None }
-    }
-
-    /// Writes the report with `updated_at` = `now` and no more than [`MAX_FAILURES`] failures.
-    ///
-    /// # Errors
-    /// If it can't be written.
-    pub async fn write(&mut self, report: &mut ChunkReport, now: OffsetDateTime) -> Result<()> {
-        report.updated_at = super::clock::to_milliseconds(now);
-        report.failures.truncate(MAX_FAILURES);
-        let key = layout::chunk_report(&report.run, report.chunk);
-        let bytes = document::encode(&key, report)?;
-        let published = document::overwrite(&*self.store, &key, bytes, self.last.take()).await?;
-        self.last = Some(published.etag);
-        Ok(())
     }
 }
 
@@ -375,8 +372,8 @@ pub async fn write_lines(
 /// Lines that are not written yet: compressed, and what the manifest will say of them.
 #[derive(Debug)]
 pub struct EncodedLines {
-    part: ManifestPart,
-    bytes: Vec<u8>,
+    pub(crate) part: ManifestPart,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl EncodedLines {

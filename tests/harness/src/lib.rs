@@ -6,5 +6,6 @@
 pub mod control_plane;
 pub mod dataset;
 pub mod fault_proxy;
+pub mod run_files;
 pub mod s3_server;
 pub mod tool;

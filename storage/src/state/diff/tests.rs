@@ -187,6 +187,14 @@ fn decisions() {
             other.clone(),
         ),
         (
+            "a pipeline that this one replaces",
+            &main,
+            Some(&output),
+            Some(&done("old", &main, &output)),
+            replace(RedoReason::PipelineChanged),
+            replace(RedoReason::PipelineChanged),
+        ),
+        (
             "another pipeline, and main changed",
             &object("m2", 100),
             Some(&output),
@@ -198,6 +206,7 @@ fn decisions() {
         let policy = |skip_existing| Policy {
             digest: "d".to_owned(),
             skip_existing,
+            replaces: vec!["old".to_owned()],
         };
         assert_eq!(
             decide(main, output, line, &policy(true)),
@@ -237,6 +246,11 @@ fn footers() {
         (ours("other", true, true), other.clone(), other.clone()),
         (ours("other", false, false), other.clone(), other),
         (
+            ours("old", true, true),
+            replace(RedoReason::PipelineChanged),
+            replace(RedoReason::PipelineChanged),
+        ),
+        (
             ours("d", true, true),
             Decision::Skip,
             replace(RedoReason::Asked),
@@ -260,6 +274,7 @@ fn footers() {
         let policy = |skip_existing| Policy {
             digest: "d".to_owned(),
             skip_existing,
+            replaces: vec!["old".to_owned()],
         };
         assert_eq!(
             after_footer(&output, &footer, &policy(true)),
