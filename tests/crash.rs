@@ -1,5 +1,7 @@
 //! What survives: killed and stopped processes, writers that meet, networks that fail.
 
+#[path = "bucket.rs"]
+mod bucket;
 #[path = "crash/faults.rs"]
 mod faults;
 #[path = "crash/kills.rs"]

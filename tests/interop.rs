@@ -5,7 +5,7 @@
 
 #[path = "interop/baseline.rs"]
 mod baseline;
-#[path = "interop/bucket.rs"]
+#[path = "bucket.rs"]
 mod bucket;
 #[path = "interop/corpus.rs"]
 mod corpus;
@@ -21,6 +21,8 @@ mod shapes;
 mod surroundings;
 #[path = "interop/times.rs"]
 mod times;
+#[path = "interop/upload.rs"]
+mod upload;
 #[path = "interop/worker.rs"]
 mod worker;
 #[path = "interop/writers.rs"]

@@ -5,18 +5,20 @@
 #[path = "state_fixtures.rs"]
 mod fixtures;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fixtures::{NOW, main_meta, open, path, run, tag};
 use storage::state::batch::{Batch, WorkItem};
+use storage::state::item_lines::{read_lines, write_item_lines};
 use storage::state::lock::LockFile;
 use storage::state::manifest::{Manifest, Totals};
 use storage::state::plan::{
     Existing, ExistingAction, PlanHeader, PlanLine, PlanReader, PlanSummary, PlanWriter,
 };
 use storage::state::report::{
-    ChunkReport, ChunkState, ColumnCounts, Counts, Failure, LinesHeader, ReportWriter, ShardLine,
-    SourceCounts,
+    ChunkReport, ChunkState, ColumnCounts, Counts, Failure, LinesHeader, MainShard, ReportWriter,
+    ShardLine, ShardStatus, SourceCounts,
 };
 use storage::state::sentinel::Sentinel;
 use storage::state::{frozen_job, layout};
@@ -45,12 +47,12 @@ async fn a_chunk_is_read_from_its_part_of_the_plan() {
     let mut writer =
         PlanWriter::with_chunks_per_part(Arc::clone(&store), run(1), "d".to_owned(), 4);
     for number in 0..50 {
-        writer.push(&plan_line(number / 5, number)).await.unwrap();
+        writer.push(&plan_line(number / 5, number)).unwrap();
     }
-    assert_eq!(
-        PlanSummary::read(&*store, &run(1)).await.unwrap(),
-        None,
-        "not whole yet"
+    let written = store.list_folder("").await.unwrap();
+    assert!(
+        written.is_empty(),
+        "written before it is whole: {written:?}"
     );
     let summary = writer.finish(NOW).await.unwrap();
     assert_eq!((summary.chunks, summary.parts, summary.shards), (10, 3, 50));
@@ -89,7 +91,7 @@ async fn a_range_of_chunks_is_read_across_parts() {
     let mut writer =
         PlanWriter::with_chunks_per_part(Arc::clone(&store), run(1), "d".to_owned(), 4);
     for number in 0..40 {
-        writer.push(&plan_line(number / 4, number)).await.unwrap();
+        writer.push(&plan_line(number / 4, number)).unwrap();
     }
     let kept = Totals {
         shards: 3,
@@ -189,14 +191,73 @@ async fn a_report_of_an_item_names_its_chunks() {
     assert_eq!(read, Some(report));
 }
 
+/// Lines of two workers on one item: what either has done stays done.
+#[tokio::test]
+async fn lines_that_were_written_meanwhile_are_merged() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(&root);
+    let line = |number: u64, status| {
+        let main = main_meta(number);
+        ShardLine {
+            path: main.key,
+            status,
+            rows: 10,
+            matched: 9,
+            nulls: BTreeMap::new(),
+            main: MainShard {
+                size: main.size,
+                etag: main.etag,
+                footer_sha256: None,
+            },
+            output: None,
+            reason: None,
+        }
+    };
+    use ShardStatus::{Done, Failed};
+    let write = async |lines: Vec<ShardLine>, known| {
+        write_item_lines(&*store, &run(1), "d", 4, lines, known)
+            .await
+            .unwrap()
+    };
+    assert_eq!(read_lines(&*store, &run(1), "d", 4).await.unwrap(), None);
+    write(vec![line(0, Done), line(1, Failed), line(2, Done)], None).await;
+    let first = read_lines(&*store, &run(1), "d", 4).await.unwrap().unwrap();
+    assert_eq!(first.lines.len(), 3);
+    // The next attempt knows them; another knows nothing of either.
+    let known = Some(first.etag.clone());
+    write(
+        vec![line(0, Done), line(1, Done), line(2, Done), line(3, Failed)],
+        known,
+    )
+    .await;
+    let part = write(vec![line(1, Failed), line(3, Done), line(5, Failed)], None).await;
+    let last = read_lines(&*store, &run(1), "d", 4).await.unwrap().unwrap();
+    let all = [
+        line(0, Done),
+        line(1, Done),
+        line(2, Done),
+        line(3, Done),
+        line(5, Failed),
+    ];
+    assert_eq!(last.lines, all);
+    assert_eq!((part.shards, part.last), (5, path(5)));
+    // Of another pipeline nothing counts.
+    let other = read_lines(&*store, &run(1), "e", 4).await.unwrap().unwrap();
+    assert!(other.lines.is_empty());
+    let file = std::path::Path::new(store.uri()).join(layout::chunk_lines(&run(1), 4));
+    std::fs::write(file, "torn").unwrap();
+    let torn = read_lines(&*store, &run(1), "d", 4).await.unwrap().unwrap();
+    assert!(torn.lines.is_empty());
+}
+
 #[tokio::test]
 async fn chunks_of_a_plan_come_in_order() {
     let root = tempfile::tempdir().unwrap();
     for wrong in [0, 3] {
         let mut writer = PlanWriter::new(open(&root), run(1), "d".to_owned());
-        writer.push(&plan_line(0, 0)).await.unwrap();
-        writer.push(&plan_line(1, 1)).await.unwrap();
-        let error = writer.push(&plan_line(wrong, 2)).await.unwrap_err();
+        writer.push(&plan_line(0, 0)).unwrap();
+        writer.push(&plan_line(1, 1)).unwrap();
+        let error = writer.push(&plan_line(wrong, 2)).unwrap_err();
         assert!(error.to_string().contains("can't follow"), "{error}");
     }
 }

@@ -2,34 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod bucket;
 #[path = "state_racers.rs"]
 mod racers;
 
 use std::time::{Duration, Instant};
 
-use harness::s3_server::S3Server;
+use bucket::start;
 use racers::{identity_of, race, request, somebody};
+use storage::Stores;
 use storage::state::fence::FenceError;
 use storage::state::writer::{AcquireError, LockRequest, WriterLock};
-use storage::{AccessKey, StorageConfig, Stores};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-
-/// A server with a bucket; `None` where it is not installed, which it says.
-fn start() -> Option<(S3Server, StorageConfig)> {
-    let server = S3Server::start()?;
-    server.create_bucket("bucket");
-    let config = StorageConfig {
-        endpoint: Some(server.endpoint()),
-        region: Some("us-east-1".to_owned()),
-        access_key: Some(AccessKey {
-            id: server.access_key().to_owned(),
-            secret: server.secret_key().to_owned(),
-        }),
-        ..StorageConfig::default()
-    };
-    Some((server, config))
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_sixteen_wins() {

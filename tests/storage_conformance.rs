@@ -1,9 +1,12 @@
 //! Every store passes the same checks: files on disk, and S3 on a real server.
 
+mod bucket;
+
 use std::sync::Arc;
 
+use bucket::config;
 use harness::s3_server::S3Server;
-use storage::{AccessKey, StorageConfig, Store, Stores, conformance};
+use storage::{StorageConfig, Store, Stores, conformance};
 
 /// A store on an empty prefix; the fields keep what is behind it alive.
 struct Fixture {
@@ -23,18 +26,6 @@ fn local() -> Fixture {
         _stores: stores,
         _server: None,
         _folder: Some(folder),
-    }
-}
-
-fn config(server: &S3Server) -> StorageConfig {
-    StorageConfig {
-        endpoint: Some(server.endpoint()),
-        region: Some("us-east-1".to_string()),
-        access_key: Some(AccessKey {
-            id: server.access_key().to_string(),
-            secret: server.secret_key().to_string(),
-        }),
-        ..StorageConfig::default()
     }
 }
 

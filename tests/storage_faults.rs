@@ -1,13 +1,14 @@
 //! Each way in which a network or a server fails, and how the S3 store gets over it.
 
+mod bucket;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use harness::fault_proxy::{Fault, FaultProxy, Rule};
 use harness::s3_server::S3Server;
 use storage::{
-    AccessKey, Error, Payload, PutCondition, RequestCounts, StorageConfig, Store, Stores,
-    conformance,
+    Error, Payload, PutCondition, RequestCounts, StorageConfig, Store, Stores, conformance,
 };
 
 struct Fixture {
@@ -21,13 +22,8 @@ struct Fixture {
 fn config(server: &S3Server, endpoint: String) -> StorageConfig {
     StorageConfig {
         endpoint: Some(endpoint),
-        region: Some("us-east-1".to_string()),
-        access_key: Some(AccessKey {
-            id: server.access_key().to_string(),
-            secret: server.secret_key().to_string(),
-        }),
         retry_budget: Duration::from_secs(60),
-        ..StorageConfig::default()
+        ..bucket::config(server)
     }
 }
 

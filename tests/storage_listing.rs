@@ -1,12 +1,14 @@
 //! Long listings on disk: in order, and held a few pages at a time.
 
+mod bucket;
+
 use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
 
 use futures::StreamExt;
 use harness::s3_server::S3Server;
-use storage::{AccessKey, Error, StorageConfig, Store, Stores, conformance};
+use storage::{Error, StorageConfig, Store, Stores, conformance};
 
 /// `folders` folders with `shards` empty shards each, and their keys in byte order.
 fn make_tree(root: &Path, folders: usize, shards: usize) -> Vec<String> {
@@ -146,15 +148,7 @@ async fn an_object_below_an_object_is_refused() {
 fn serve(fill: impl FnOnce(&Path)) -> Option<(S3Server, std::sync::Arc<dyn Store>)> {
     let server = S3Server::start()?;
     fill(&server.create_bucket("bucket"));
-    let stores = Stores::new(&StorageConfig {
-        endpoint: Some(server.endpoint()),
-        region: Some("us-east-1".to_string()),
-        access_key: Some(AccessKey {
-            id: server.access_key().to_string(),
-            secret: server.secret_key().to_string(),
-        }),
-        ..StorageConfig::default()
-    });
+    let stores = Stores::new(&bucket::config(&server));
     let store = stores.open("s3://bucket").expect("a store");
     Some((server, store))
 }

@@ -279,6 +279,26 @@ pub fn is_missing(array: &dyn Array, row: usize) -> bool {
     }
 }
 
+/// Whether a struct, outside of lists, is null where one of nulls can be put in its place.
+pub fn has_null_struct(array: &ArrayRef) -> bool {
+    fn all_nullable(fields: &Fields) -> bool {
+        fields.iter().all(|field| {
+            field.is_nullable()
+                && match field.data_type() {
+                    Arrow::Struct(fields) => all_nullable(fields),
+                    _ => true,
+                }
+        })
+    }
+    fn any_null(array: &StructArray) -> bool {
+        let mut children = array.columns().iter();
+        array.null_count() > 0 || children.any(|child| child.as_struct_opt().is_some_and(any_null))
+    }
+    array
+        .as_struct_opt()
+        .is_some_and(|array| all_nullable(array.fields()) && any_null(array))
+}
+
 /// Rows with a value, and rows whose struct has an `error`.
 pub fn count_values(array: &ArrayRef) -> (u64, u64) {
     let populated = match presence(array) {

@@ -95,7 +95,7 @@ pub async fn audit(job: Arc<Job>, options: AuditOptions) -> Result<AuditReport> 
         while let Some((path, part)) = parts.next().await {
             match part {
                 Ok(part) => merge(&mut report, &mut depths, part),
-                Err(ShardError::Storage(error)) if error.is_refused() => {
+                Err(ShardError::Storage(error)) if error.is_refused_altogether() => {
                     return Err(Error::Storage(error));
                 }
                 Err(error) => report.failures.push(Failure {
@@ -130,28 +130,20 @@ fn merge(
     report.matched += part.matched;
     report.null_keys += part.null_keys;
     for (name, counts) in part.sources {
-        add(report.sources.entry(name).or_default(), counts);
+        report.sources.entry(name).or_default().add(counts);
     }
     for (name, counts) in part.columns {
-        let column = report.columns.entry(name).or_default();
-        column.populated += counts.populated;
-        column.null += counts.null;
-        column.error += counts.error;
+        report.columns.entry(name).or_default().add(counts);
     }
     for (depth, prefixes) in depths.iter_mut().zip(part.prefixes) {
         let Some(all) = depth else { continue };
         for (prefix, counts) in prefixes {
-            add(all.entry(prefix).or_default(), counts);
+            all.entry(prefix).or_default().add(counts);
         }
         if all.len() > MOST_PREFIXES {
             *depth = None;
         }
     }
-}
-
-fn add(into: &mut SourceCounts, counts: SourceCounts) {
-    into.rows += counts.rows;
-    into.matched += counts.matched;
 }
 
 async fn read(job: &Arc<Job>, meta: ObjectMeta, cpu: Arc<Semaphore>) -> Result<Part, ShardError> {
@@ -220,19 +212,13 @@ fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
                 .sources
                 .infer(key)
                 .map(|group| job.sources.names()[usize::from(group)].clone());
-            add(
-                part.sources.entry(source.unwrap_or_default()).or_default(),
-                counts,
-            );
+            let source = part.sources.entry(source.unwrap_or_default());
+            source.or_default().add(counts);
         }
         let key = String::from_utf8_lossy(key);
         for (depth, prefixes) in part.prefixes.iter_mut().enumerate() {
-            add(
-                prefixes
-                    .entry(path_prefix(&key, depth + 1).to_owned())
-                    .or_default(),
-                counts,
-            );
+            let prefix = path_prefix(&key, depth + 1).to_owned();
+            prefixes.entry(prefix).or_default().add(counts);
         }
     }
     Ok(part)

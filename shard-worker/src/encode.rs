@@ -10,15 +10,19 @@ use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use bytes::Bytes;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowRowGroupWriterFactory, compute_leaves};
-use parquet::basic::{Compression, Encoding, Type as PhysicalType, ZstdLevel};
+use parquet::basic::{Compression, Encoding, LogicalType, Type as PhysicalType, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
+use crate::arrow_types::{adapt, count_values, has_null_struct};
 use crate::column_plan::{PlannedColumn, ShardFiles, Value, natural_type, passes_unchanged};
 use crate::error::ShardError;
 use crate::evaluate::{ShardFound, decode, evaluate, widen};
+use crate::levels;
+use crate::parquet_file::ParquetFile;
+use crate::provenance::ShardCounts;
 use crate::shard::LoadedShard;
 use crate::splice;
 
@@ -31,10 +35,13 @@ pub const META_DIGEST: &str = "sidecarjob.digest";
 /// Key of the hash of main's footer in the footer.
 pub const META_MAIN_FOOTER: &str = "sidecarjob.main_footer_sha256";
 
+/// Footer metadata: how many rows matched, and how many lack a value, per column; as JSON. What
+/// a run that is resumed knows of a shard whose line was lost.
+pub const META_COUNTS: &str = "sidecarjob.counts";
 /// Who wrote the file, without a version: the same bytes from every release.
 pub const CREATED_BY: &str = "sidecarjob shard-worker";
 
-/// Per-column figures of a shard, in the order of its encoded columns.
+/// Per-column figures of a shard, in the order of the columns that are not main's alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnCounts {
     /// Column.
@@ -54,7 +61,7 @@ pub struct Sidecar {
     pub bytes: Bytes,
     /// Rows.
     pub rows: u64,
-    /// Counts of the encoded columns.
+    /// Counts of the columns that are not main's alone: declared, or from a sibling.
     pub counts: Vec<ColumnCounts>,
 }
 
@@ -71,11 +78,12 @@ enum Column {
     },
 }
 
-/// Builds the sidecar of a shard.
+/// Builds the sidecar of a shard of which `matched` rows matched.
 pub fn sidecar(
     shard: &LoadedShard,
     found: &[ShardFound<'_>],
     digest: &str,
+    matched: u64,
 ) -> Result<Sidecar, ShardError> {
     let files = &shard.files;
     let main = &files.main;
@@ -89,10 +97,8 @@ pub fn sidecar(
     let mut types: Vec<TypePtr> = Vec::with_capacity(shard.plan.columns.len());
     let mut counts = Vec::new();
     for planned in &shard.plan.columns {
-        let (column, parquet_type) = column(planned, files, found, &group_rows)?;
-        if let (Column::Encoded { arrays, .. }, Some(_)) = (&column, &planned.declared) {
-            counts.push(count(&planned.name, arrays));
-        }
+        let (column, parquet_type, counted) = column(planned, files, found, &group_rows)?;
+        counts.extend(counted);
         columns.push(column);
         types.push(parquet_type);
     }
@@ -115,6 +121,7 @@ pub fn sidecar(
         (META_VERSION, FORMAT_VERSION),
         (META_DIGEST, digest),
         (META_MAIN_FOOTER, &main.footer_sha256),
+        (META_COUNTS, &ShardCounts::new(matched, &counts).to_json()),
     ];
     let metadata = metadata
         .into_iter()
@@ -171,22 +178,49 @@ pub fn sidecar(
     })
 }
 
+/// How a column is written, its type, and what is counted of it.
+type WrittenColumn = (Column, TypePtr, Option<ColumnCounts>);
+
 /// Decides how a column is written, and evaluates it if it is encoded.
 fn column(
     planned: &PlannedColumn,
     files: &ShardFiles,
     found: &[ShardFound<'_>],
     group_rows: &[usize],
-) -> Result<(Column, TypePtr), ShardError> {
+) -> Result<WrittenColumn, ShardError> {
     let main = &files.main;
     if let Value::File { file: number, root } = planned.value
         && let Some(file) = files.get(number)
         && passes_unchanged(file, root, planned.declared.as_ref())?
     {
         let parquet_type = file.roots()[root].clone();
-        match splice::check(file, root, group_rows) {
-            Ok(()) => return Ok((Column::Spliced { file: number, root }, parquet_type)),
-            Err(reason) => {
+        if has_unknown_type(&parquet_type) {
+            return Err(ShardError::schema(
+                &file.uri,
+                format!(
+                    "column {:?} has a logical type that this release does not know; drop it with extractScaffold",
+                    planned.name
+                ),
+            ));
+        }
+        let malformed = |error: &dyn std::fmt::Display| {
+            ShardError::malformed(&file.uri, format!("column {:?}: {error}", planned.name))
+        };
+        let is_own = number > 0 || planned.declared.is_some();
+        let how = match splice::check(file, root, group_rows) {
+            Ok(()) if !is_own => {
+                levels::check_lists(file, root).map_err(|error| malformed(&error))?;
+                Copied::AsItIs(None)
+            }
+            Ok(()) => own_copy(planned, file, root)?,
+            Err(reason) => Copied::Anew(reason),
+        };
+        match how {
+            Copied::AsItIs(counts) => {
+                let column = Column::Spliced { file: number, root };
+                return Ok((column, parquet_type, counts));
+            }
+            Copied::Anew(reason) => {
                 tracing::debug!(file = %file.uri, column = %planned.name, "decoded: {reason}")
             }
         }
@@ -206,16 +240,22 @@ fn column(
         )
         .map_err(|error| ShardError::malformed(&file.uri, error))?;
         let field = Arc::new(schema.field(root).clone().with_data_type(widen(&natural)));
-        let arrays = decode(file, root)?;
+        let mut arrays = decode(file, root)?;
+        if is_own && arrays.iter().any(has_null_struct) {
+            arrays = arrays
+                .iter()
+                .map(|array| adapt(array, array.data_type()))
+                .collect::<Result<_, _>>()
+                .map_err(|error| malformed(&error))?;
+        }
         let leaves = file.leaves_of(root).len();
-        return Ok((
-            Column::Encoded {
-                field,
-                arrays,
-                leaves,
-            },
-            parquet_type,
-        ));
+        let counts = is_own.then(|| count(&planned.name, &arrays));
+        let column = Column::Encoded {
+            field,
+            arrays,
+            leaves,
+        };
+        return Ok((column, parquet_type, counts));
     }
     let Some(declared) = &planned.declared else {
         return Err(ShardError::schema(
@@ -231,14 +271,67 @@ fn column(
             .map_err(|error| ShardError::malformed(&main.uri, error))?,
     )
     .num_columns();
-    Ok((
-        Column::Encoded {
-            field: declared.clone(),
-            arrays: vec![array],
-            leaves,
-        },
-        parquet_type,
-    ))
+    let arrays = vec![array];
+    let counts = Some(count(&planned.name, &arrays));
+    let column = Column::Encoded {
+        field: declared.clone(),
+        arrays,
+        leaves,
+    };
+    Ok((column, parquet_type, counts))
+}
+
+/// How a column that could be copied gets into the file.
+enum Copied {
+    /// As it is, with what was counted of it.
+    AsItIs(Option<ColumnCounts>),
+    /// Decoded and encoded, for this reason.
+    Anew(String),
+}
+
+/// Counts a column that is not main's alone. One with null structs is written anew: a row
+/// without a value holds a struct of nulls, as in every other shard.
+fn own_copy(
+    planned: &PlannedColumn,
+    file: &ParquetFile,
+    root: usize,
+) -> Result<Copied, ShardError> {
+    let read = levels::presence(file, root).map_err(|error| {
+        ShardError::malformed(&file.uri, format!("column {:?}: {error}", planned.name))
+    })?;
+    let (counts, null_structs) = match read {
+        Some(presence) => {
+            let counts = ColumnCounts {
+                name: planned.name.clone(),
+                populated: presence.populated,
+                null: file.num_rows() as u64 - presence.populated,
+                errors: presence.errors,
+            };
+            (counts, presence.null_structs)
+        }
+        None => {
+            let arrays = decode(file, root)?;
+            let null_structs = arrays.iter().any(has_null_struct);
+            (count(&planned.name, &arrays), null_structs)
+        }
+    };
+    Ok(if null_structs {
+        Copied::Anew("it has null structs".to_owned())
+    } else {
+        Copied::AsItIs(Some(counts))
+    })
+}
+
+/// Whether a column, or a field of it, is annotated by a newer release of the format: a writer
+/// cannot repeat what it does not know.
+fn has_unknown_type(column: &Type) -> bool {
+    let annotation = column.get_basic_info().logical_type_ref();
+    matches!(annotation, Some(LogicalType::_Unknown { .. }))
+        || column.is_group()
+            && column
+                .get_fields()
+                .iter()
+                .any(|field| has_unknown_type(field))
 }
 
 /// The Parquet type of a declared column: optional throughout, lists with an `element`.
@@ -259,7 +352,7 @@ fn message(fields: Vec<TypePtr>) -> parquet::errors::Result<TypePtr> {
 fn count(name: &str, arrays: &[ArrayRef]) -> ColumnCounts {
     let (mut populated, mut errors, mut rows) = (0, 0, 0);
     for array in arrays {
-        let (present, failed) = crate::arrow_types::count_values(array);
+        let (present, failed) = count_values(array);
         populated += present;
         errors += failed;
         rows += array.len() as u64;

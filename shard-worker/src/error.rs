@@ -49,6 +49,9 @@ pub enum ShardError {
     /// The writer lock was lost: nothing more may be published.
     #[error("{0}")]
     LockLost(String),
+    /// Nobody can tell whether the writer lock is still held: nothing may be published for now.
+    #[error("{0}")]
+    LockUnknown(String),
     /// The run was asked to stop before this shard was done.
     #[error("stopped before it was done")]
     Stopped,
@@ -73,7 +76,14 @@ impl ShardError {
 
     /// Whether another try on the same bytes would fail in the same way.
     pub fn is_deterministic(&self) -> bool {
-        !matches!(self, Self::Storage(_) | Self::LockLost(_) | Self::Stopped)
+        match self {
+            Self::Storage(error) => !matches!(
+                error,
+                storage::Error::Unavailable { .. } | storage::Error::Io { .. }
+            ),
+            Self::LockLost(_) | Self::LockUnknown(_) | Self::Stopped => false,
+            _ => true,
+        }
     }
 }
 
@@ -89,9 +99,10 @@ pub enum Error {
     /// The store refused or failed.
     #[error(transparent)]
     Storage(#[from] storage::Error),
-    /// The store refused an object of a shard: it would refuse the others as well.
+    /// The store refused altogether, or failed, while shards or a side input were read: it would
+    /// for the others as well.
     #[error("{0}")]
-    Refused(String),
+    Store(String),
     /// A side input cannot be used.
     #[error("{uri}: {reason}")]
     SideInput {
@@ -103,6 +114,9 @@ pub enum Error {
     /// Another writer holds the prefix, or the lock was lost.
     #[error("{0}")]
     Lock(String),
+    /// The lock has expired and can be neither read nor renewed.
+    #[error("{0}")]
+    LockUnknown(String),
 }
 
 impl Error {

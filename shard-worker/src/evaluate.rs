@@ -165,26 +165,27 @@ pub fn decode(file: &ParquetFile, root: usize) -> Result<Vec<ArrayRef>, ShardErr
             .map_err(|error| malformed(&error))?
     };
     let mask = ProjectionMask::roots(file.metadata.file_metadata().schema_descr(), [root]);
-    let groups = file.groups().map(|(group, _)| group).collect();
-    let reader =
-        ParquetRecordBatchReaderBuilder::new_with_metadata(file.bytes.as_ref().clone(), metadata)
-            .with_row_groups(groups)
-            .with_projection(mask)
+    let mut batches = Vec::new();
+    // One by one: a row group with a row more or less would shift those of the next.
+    for (group, expected) in file.groups() {
+        let source = file.bytes.as_ref().clone();
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata.clone())
+            .with_row_groups(vec![group])
+            .with_projection(mask.clone())
             .with_batch_size(4096)
             .build()
             .map_err(|error| malformed(&error))?;
-    let mut batches = Vec::new();
-    let mut rows = 0;
-    for batch in reader {
-        let batch = batch.map_err(|error| malformed(&error))?;
-        rows += batch.num_rows();
-        batches.push(batch.column(0).clone());
-    }
-    if rows != file.num_rows() {
-        return Err(malformed(&format_args!(
-            "{rows} rows decoded, the footer says {}",
-            file.num_rows()
-        )));
+        let mut rows = 0;
+        for batch in reader {
+            let batch = batch.map_err(|error| malformed(&error))?;
+            rows += batch.num_rows();
+            batches.push(batch.column(0).clone());
+        }
+        if rows != expected {
+            return Err(malformed(&format_args!(
+                "row group {group}: {rows} rows decoded, the footer says {expected}"
+            )));
+        }
     }
     Ok(batches)
 }

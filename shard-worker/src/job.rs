@@ -135,17 +135,18 @@ pub fn check_apart(spec: &SidecarJobSpec, output: &str) -> Result<()> {
     Ok(())
 }
 
-/// How the manifest says that storage is reached.
-pub fn storage_config(spec: &SidecarJobSpec) -> StorageConfig {
-    let mut config = StorageConfig::default();
+/// How storage is reached: as the manifest says, and where it says nothing as `otherwise` says.
+pub fn storage_config(spec: &SidecarJobSpec, otherwise: &StorageConfig) -> StorageConfig {
+    let mut config = otherwise.clone();
     if let Some(access) = &spec.storage {
-        config.endpoint.clone_from(&access.endpoint);
-        config.region.clone_from(&access.region);
-        config.path_style = access.path_style;
-        config.request_checksum = access.request_checksums.map(|mode| match mode {
+        let checksum = access.request_checksums.map(|mode| match mode {
             ChecksumMode::WhenSupported => storage::ChecksumMode::WhenSupported,
             ChecksumMode::WhenRequired => storage::ChecksumMode::WhenRequired,
         });
+        config.endpoint = access.endpoint.clone().or(config.endpoint);
+        config.region = access.region.clone().or(config.region);
+        config.path_style = access.path_style.or(config.path_style);
+        config.request_checksum = checksum.or(config.request_checksum);
     }
     config
 }
@@ -153,6 +154,16 @@ pub fn storage_config(spec: &SidecarJobSpec) -> StorageConfig {
 impl Job {
     /// Opens everything that a run needs besides the shards.
     pub async fn open(manifest: SidecarJob, named_output: Option<&str>) -> Result<Self> {
+        let config = storage_config(&manifest.spec, &StorageConfig::default());
+        Self::open_in(Arc::new(Stores::new(&config)), manifest, named_output).await
+    }
+
+    /// As [`Job::open`], with stores that are reached as the manifest says.
+    pub async fn open_in(
+        stores: Arc<Stores>,
+        manifest: SidecarJob,
+        named_output: Option<&str>,
+    ) -> Result<Self> {
         let name = manifest
             .metadata
             .name
@@ -178,7 +189,6 @@ impl Job {
             ),
             None => Sources::default(),
         };
-        let stores = Arc::new(Stores::new(&storage_config(&spec)));
         let main = stores.open(&spec.dataset.main_prefix)?;
         let output = stores.open(&output_prefix.uri)?;
         let mut job = Self {

@@ -1,5 +1,6 @@
 //! Key columns as bytes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use parquet::basic::{ConvertedType, LogicalType, Type as PhysicalType};
@@ -264,23 +265,35 @@ pub fn visit<R: ChunkReader + 'static>(
     file: &ParquetFile,
     group: usize,
     leaf: usize,
+    visit: impl FnMut(usize, Option<&[u8]>) -> Result<(), &'static str>,
+) -> Result<(), VisitError> {
+    visit_part(source, file, group, leaf, 0..usize::MAX, visit)
+}
+
+/// As [`visit`], for the rows of those pages that begin within `part`.
+pub fn visit_part<R: ChunkReader + 'static>(
+    source: Arc<R>,
+    file: &ParquetFile,
+    group: usize,
+    leaf: usize,
+    part: Range<usize>,
     mut visit: impl FnMut(usize, Option<&[u8]>) -> Result<(), &'static str>,
 ) -> Result<(), VisitError> {
     let descriptor = file.metadata.file_metadata().schema_descr().column(leaf);
     match descriptor.physical_type() {
         PhysicalType::BYTE_ARRAY => {
-            each::<ByteArrayType, R>(source, file, group, leaf, |row, value| {
+            each::<ByteArrayType, R>(source, file, group, leaf, part, |row, value| {
                 visit(row, value.map(ByteArray::data))
             })
         }
         PhysicalType::FIXED_LEN_BYTE_ARRAY => {
-            each::<FixedLenByteArrayType, R>(source, file, group, leaf, |row, value| {
+            each::<FixedLenByteArrayType, R>(source, file, group, leaf, part, |row, value| {
                 visit(row, value.map(|value: &FixedLenByteArray| value.data()))
             })
         }
         PhysicalType::INT32 => {
             let unsigned = is_unsigned(descriptor.as_ref());
-            each::<Int32Type, R>(source, file, group, leaf, |row, value| {
+            each::<Int32Type, R>(source, file, group, leaf, part, |row, value| {
                 let wide = |&value: &i32| {
                     if unsigned {
                         i64::from(value as u32)
@@ -294,7 +307,7 @@ pub fn visit<R: ChunkReader + 'static>(
         }
         PhysicalType::INT64 => {
             let unsigned = is_unsigned(descriptor.as_ref());
-            each::<Int64Type, R>(source, file, group, leaf, |row, value| {
+            each::<Int64Type, R>(source, file, group, leaf, part, |row, value| {
                 // A ninth byte keeps the upper half of unsigned numbers apart from negative ones.
                 let mut bytes = [1; 9];
                 let length = if unsigned && value.is_some_and(|&value| value < 0) {
@@ -330,10 +343,11 @@ fn each<T: DataType, R: ChunkReader + 'static>(
     file: &ParquetFile,
     group: usize,
     leaf: usize,
+    part: Range<usize>,
     mut visit: impl FnMut(usize, Option<&T::T>) -> Result<(), &'static str>,
 ) -> Result<(), VisitError> {
-    let mut reader = LeafReader::<T>::open(source, &file.metadata, group, leaf)?;
-    let mut base = 0;
+    let mut reader = LeafReader::<T>::open_part(source, &file.metadata, group, leaf, part)?;
+    let mut base = reader.first_row();
     while let Some(batch) = reader.next_batch()? {
         let mut refused = None;
         batch.for_each(|row, value| {

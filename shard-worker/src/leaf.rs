@@ -1,12 +1,14 @@
 //! Reads one column chunk leaf by leaf, in order, without Arrow's record assembly.
 //!
 //! Every record is read: no row selection, no page pruning, so that position always equals
-//! row. Only leaves without repetition are read here.
+//! row. Only leaves without repetition are read here. A leaf may be shared out in parts: whole
+//! pages, counted from the chunk's start.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use parquet::basic::Compression;
-use parquet::column::page::PageReader;
+use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
 use parquet::data_type::DataType;
 use parquet::errors::{ParquetError, Result};
@@ -62,13 +64,100 @@ fn with_true_start(chunk: &ColumnChunkMetaData) -> Result<Option<ColumnChunkMeta
     builder.set_dictionary_page_offset(None).build().map(Some)
 }
 
+/// The pages of a chunk that begin within a range of rows, and its dictionary.
+struct PagesWithin {
+    pages: Box<dyn PageReader>,
+    /// First row of the next page.
+    next_row: usize,
+    end: usize,
+}
+
+impl PagesWithin {
+    /// Passes over the pages that begin before `rows`, by their headers alone.
+    fn new(pages: Box<dyn PageReader>, rows: Range<usize>) -> Result<Self> {
+        let mut within = Self {
+            pages,
+            next_row: 0,
+            end: usize::MAX,
+        };
+        while within.next_row < rows.start {
+            if within.peek_next_page()?.is_none() {
+                return Err(ends_early(rows.start - within.next_row));
+            }
+            within.skip_next_page()?;
+        }
+        within.end = rows.end;
+        Ok(within)
+    }
+
+    /// Counts the rows of the next page, which is about to be taken; false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        let Some(page) = self.peek_next_page()? else {
+            return Ok(false);
+        };
+        if !page.is_dict {
+            let rows = page.num_rows.or(page.num_levels);
+            self.next_row += rows.ok_or_else(|| {
+                ParquetError::General("a page header does not say how many rows it has".to_owned())
+            })?;
+        }
+        Ok(true)
+    }
+}
+
+impl PageReader for PagesWithin {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        if self.advance()? {
+            self.pages.get_next_page()
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
+        let page = self.pages.peek_next_page()?;
+        Ok(page.filter(|page| page.is_dict || self.next_row < self.end))
+    }
+
+    fn skip_next_page(&mut self) -> Result<()> {
+        if self.advance()? {
+            self.pages.skip_next_page()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn supports_deferred_dictionary(&self) -> bool {
+        self.pages.supports_deferred_dictionary()
+    }
+
+    fn take_deferred_dictionary(&mut self) -> Result<Option<Page>> {
+        self.pages.take_deferred_dictionary()
+    }
+}
+
+impl Iterator for PagesWithin {
+    type Item = Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+fn ends_early(missing: usize) -> ParquetError {
+    ParquetError::EOF(format!("the column ends {missing} rows early"))
+}
+
 /// Reads a leaf in batches; each batch hands out definition levels and values.
 pub struct LeafReader<T: DataType> {
     reader: ColumnReaderImpl<T>,
     levels: Vec<i16>,
     values: Vec<T::T>,
     max_level: i16,
+    first_row: usize,
     rows_left: usize,
+    /// Whether the pages end with the chunk.
+    reaches_end: bool,
 }
 
 /// One batch: `values` holds only the present ones.
@@ -126,6 +215,18 @@ impl<T: DataType> LeafReader<T> {
         group: usize,
         leaf: usize,
     ) -> Result<Self> {
+        Self::open_part(source, metadata, group, leaf, 0..usize::MAX)
+    }
+
+    /// Opens the pages of a leaf that begin within `rows` of one row group. Parts that make up
+    /// all rows read every page once.
+    pub fn open_part<R: ChunkReader + 'static>(
+        source: Arc<R>,
+        metadata: &ParquetMetaData,
+        group: usize,
+        leaf: usize,
+        rows: Range<usize>,
+    ) -> Result<Self> {
         let row_group = metadata.row_group(group);
         let descriptor = metadata.file_metadata().schema_descr().column(leaf);
         if descriptor.max_rep_level() > 0 {
@@ -141,18 +242,33 @@ impl<T: DataType> LeafReader<T> {
                 descriptor.physical_type()
             )));
         }
-        let pages: Box<dyn PageReader> = Box::new(page_reader(source, row_group, leaf)?);
+        let group_rows = row_group.num_rows().max(0) as usize;
+        let reaches_end = rows.end >= group_rows;
+        let mut first_row = 0;
+        let mut pages: Box<dyn PageReader> = Box::new(page_reader(source, row_group, leaf)?);
+        if rows.start > 0 || !reaches_end {
+            let within = PagesWithin::new(pages, rows)?;
+            first_row = within.next_row;
+            pages = Box::new(within);
+        }
         let reader = get_typed_column_reader::<T>(get_column_reader(descriptor.clone(), pages));
         Ok(Self {
             reader,
             levels: Vec::new(),
             values: Vec::new(),
             max_level: descriptor.max_def_level(),
-            rows_left: row_group.num_rows().max(0) as usize,
+            first_row,
+            rows_left: group_rows.saturating_sub(first_row),
+            reaches_end,
         })
     }
 
-    /// The next batch, or `None` after the last row. Fewer rows than the footer says, or more,
+    /// The row of the row group that the first batch begins with.
+    pub fn first_row(&self) -> usize {
+        self.first_row
+    }
+
+    /// The next batch, or `None` after the last row (of the part). Fewer rows than the footer says, or more,
     /// is an error: it would shift all that follows.
     pub fn next_batch(&mut self) -> Result<Option<LeafBatch<'_, T::T>>> {
         self.levels.clear();
@@ -166,10 +282,10 @@ impl<T: DataType> LeafReader<T> {
             self.reader
                 .read_records(wanted, levels, None, &mut self.values)?;
         if rows == 0 {
-            return Err(ParquetError::EOF(format!(
-                "the column ends {} rows early",
-                self.rows_left
-            )));
+            if self.reaches_end {
+                return Err(ends_early(self.rows_left));
+            }
+            return Ok(None);
         }
         let consistent = if self.max_level > 0 {
             level_count == rows
@@ -195,12 +311,91 @@ impl<T: DataType> LeafReader<T> {
     pub fn skip(&mut self, rows: usize) -> Result<()> {
         let skipped = self.reader.skip_records(rows)?;
         if skipped != rows {
-            return Err(ParquetError::EOF(format!(
-                "the column ends {} rows early",
-                rows - skipped
-            )));
+            return Err(ends_early(rows - skipped));
         }
         self.rows_left -= rows.min(self.rows_left);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Array, LargeStringArray, RecordBatch};
+    use bytes::Bytes;
+    use parquet::arrow::ArrowWriter;
+    use parquet::data_type::ByteArrayType;
+    use parquet::file::metadata::ParquetMetaDataReader;
+    use parquet::file::properties::{WriterProperties, WriterVersion};
+
+    use super::*;
+
+    const ROWS: usize = 1000;
+
+    /// Texts, some null, in pages of 64 rows.
+    fn file(version: WriterVersion, dictionary: bool) -> Bytes {
+        let texts: LargeStringArray = (0..ROWS)
+            .map(|row| (row % 7 != 0).then(|| format!("text {}", row % 90)))
+            .collect();
+        let batch = RecordBatch::try_from_iter([("t", Arc::new(texts) as Arc<dyn Array>)]);
+        let batch = batch.unwrap();
+        let properties = WriterProperties::builder()
+            .set_writer_version(version)
+            .set_dictionary_enabled(dictionary)
+            .set_compression(Compression::LZ4_RAW)
+            .set_data_page_row_count_limit(64)
+            .set_write_batch_size(64)
+            .build();
+        let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties));
+        let writer_of_file = writer.as_mut().unwrap();
+        writer_of_file.write(&batch).unwrap();
+        Bytes::from(writer.unwrap().into_inner().unwrap())
+    }
+
+    fn read(file: &Bytes, rows: Range<usize>) -> Vec<(usize, Option<String>)> {
+        let metadata = ParquetMetaDataReader::new().parse_and_finish(file).unwrap();
+        let source = Arc::new(file.clone());
+        let reader = LeafReader::<ByteArrayType>::open_part(source, &metadata, 0, 0, rows);
+        let mut reader = reader.unwrap();
+        let (mut found, mut base) = (Vec::new(), reader.first_row());
+        while let Some(batch) = reader.next_batch().unwrap() {
+            batch.for_each(|row, value| {
+                let text = value.map(|value| String::from_utf8(value.data().to_vec()).unwrap());
+                found.push((base + row, text));
+            });
+            base += batch.rows;
+        }
+        found
+    }
+
+    #[test]
+    fn parts_make_up_the_whole_with_every_row_in_its_place() {
+        for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+            for dictionary in [false, true] {
+                let file = file(version, dictionary);
+                let whole = read(&file, 0..usize::MAX);
+                assert_eq!(whole.len(), ROWS);
+                assert_eq!(whole[90], (90, Some("text 0".to_owned())));
+                // More parts than pages, too: some have no page.
+                for count in [1, 2, 3, 7, 40] {
+                    let bounds = |part: usize| ROWS * part / count..ROWS * (part + 1) / count;
+                    let parts: Vec<_> = (0..count).map(|part| read(&file, bounds(part))).collect();
+                    assert_eq!(parts.concat(), whole, "{version:?}, {dictionary}, {count}");
+                    let with_rows = parts.iter().filter(|part| !part.is_empty()).count();
+                    assert_eq!(with_rows, count.min(ROWS.div_ceil(64)), "{count}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_beyond_the_end_of_a_short_column_is_an_error() {
+        let file = file(WriterVersion::PARQUET_1_0, false);
+        let metadata = ParquetMetaDataReader::new()
+            .parse_and_finish(&file)
+            .unwrap();
+        let group = metadata.row_group(0);
+        let pages = Box::new(page_reader(Arc::new(file.clone()), group, 0).unwrap());
+        let error = PagesWithin::new(pages, ROWS + 50..ROWS + 60).err();
+        assert!(error.unwrap().to_string().contains("ends 50 rows early"));
     }
 }

@@ -4,10 +4,12 @@
 //! ([`column_plan`], built up by [`ops`]); [`lookup`]s stream their side inputs past the keys
 //! of as many shards as the memory budget holds; [`encode`] copies the columns that pass
 //! unchanged and encodes the others. [`run`] schedules that, publishes, and reports;
-//! [`verify`] proves the result from the files alone.
+//! [`verify`] proves the result from the files alone. [`chunk`] is what a pod does: one work item
+//! of a run that somebody else has planned.
 
 pub mod arrow_types;
 pub mod audit;
+pub mod chunk;
 pub mod cli;
 pub mod column_plan;
 pub mod encode;
@@ -16,6 +18,7 @@ pub mod evaluate;
 pub mod job;
 pub mod keys;
 pub mod leaf;
+pub mod levels;
 pub mod lookup;
 pub mod ops;
 pub mod parquet_file;

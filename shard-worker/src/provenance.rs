@@ -1,7 +1,50 @@
 //! What a sidecar's footer says of its making.
 
-use crate::encode::{CREATED_BY, FORMAT_VERSION, META_DIGEST, META_MAIN_FOOTER, META_VERSION};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::encode::{
+    self, CREATED_BY, FORMAT_VERSION, META_COUNTS, META_DIGEST, META_MAIN_FOOTER, META_VERSION,
+};
 use crate::parquet_file::ParquetFile;
+use storage::state::diff::FooterFinding;
+
+/// How a Parquet file begins and ends.
+pub const MAGIC: &[u8; 4] = b"PAR1";
+/// The end of a Parquet file whose footer is encrypted.
+const ENCRYPTED_MAGIC: &[u8; 4] = b"PARE";
+/// Bytes at the end of a file that are searched for what is left of our footer: provenance is
+/// the last that a footer holds.
+pub const REMAINS: u64 = 64 << 10;
+
+/// What a footer says of its rows: as much as the manifest's line for the shard. A function of
+/// the shard's inputs, like its bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardCounts {
+    /// Rows that matched.
+    pub matched: u64,
+    /// Rows without a value, per column of the sidecar's own.
+    pub nulls: BTreeMap<String, u64>,
+}
+
+impl ShardCounts {
+    /// The counts of a shard.
+    pub fn new(matched: u64, columns: &[encode::ColumnCounts]) -> Self {
+        let nulls = columns
+            .iter()
+            .map(|column| (column.name.clone(), column.null));
+        Self {
+            matched,
+            nulls: nulls.collect(),
+        }
+    }
+
+    /// As the footer has it.
+    pub fn to_json(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+}
 
 /// Provenance of a sidecar shard. The same for every run and machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +56,8 @@ pub struct Provenance {
     /// Whether this tool wrote the file as it is: others that rewrite a file carry its
     /// metadata along.
     pub written_by_us: bool,
+    /// What it says of its rows; zeros if it says nothing.
+    pub counts: ShardCounts,
 }
 
 impl Provenance {
@@ -33,6 +78,67 @@ impl Provenance {
             digest: get(META_DIGEST)?,
             main_footer_sha256: get(META_MAIN_FOOTER)?,
             written_by_us: metadata.created_by() == Some(CREATED_BY),
+            counts: get(META_COUNTS)
+                .and_then(|counts| serde_json::from_str(&counts).ok())
+                .unwrap_or_default(),
         })
+    }
+}
+
+/// What the ends of a file that cannot be parsed say of its maker: its first bytes (4, if there
+/// are as many) and its last ([`REMAINS`]). Only what says that it was this pipeline's is ours.
+pub fn remains(head: &[u8], tail: &[u8], digest: &str) -> FooterFinding {
+    let holds = |words: &str| memchr::memmem::find(tail, words.as_bytes()).is_some();
+    if holds(META_DIGEST) && holds(digest) {
+        return FooterFinding::Broken;
+    }
+    let begins = head.iter().zip(MAGIC).all(|(found, magic)| found == magic);
+    let ends = tail.ends_with(MAGIC) || tail.ends_with(ENCRYPTED_MAGIC);
+    // Of a file of four bytes the beginning is not its end.
+    if begins && (!ends || tail.len() <= MAGIC.len()) {
+        FooterFinding::Torn
+    } else {
+        FooterFinding::Foreign
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_proves_to_be_ours_is_ours() {
+        let ours = b"PAR1 .. sidecarjob.digest d1g357 junk where the trailer was";
+        let table: [(&[u8], FooterFinding); 12] = [
+            (b"", FooterFinding::Torn),
+            (b"PA", FooterFinding::Torn),
+            (b"PAR1", FooterFinding::Torn),
+            (b"PAR1 and the first pages", FooterFinding::Torn),
+            (ours, FooterFinding::Broken),
+            (b"sidecarjob.digest d1g357 PAR1", FooterFinding::Broken),
+            (
+                b"PAR1 sidecarjob.digest another PAR1",
+                FooterFinding::Foreign,
+            ),
+            (
+                b"PAR1 pages and a strange footer PAR1",
+                FooterFinding::Foreign,
+            ),
+            (
+                b"PAR1 pages and a sealed footer PARE",
+                FooterFinding::Foreign,
+            ),
+            (
+                b"PARE pages and a sealed footer PARE",
+                FooterFinding::Foreign,
+            ),
+            (b"PK zip", FooterFinding::Foreign),
+            (b"x", FooterFinding::Foreign),
+        ];
+        for (bytes, expected) in table {
+            let head = &bytes[..bytes.len().min(4)];
+            let found = remains(head, bytes, "d1g357");
+            assert_eq!(found, expected, "{:?}", String::from_utf8_lossy(bytes));
+        }
     }
 }

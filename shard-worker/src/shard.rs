@@ -13,6 +13,15 @@ use crate::keys::{self, KeyColumn, KeyKind, show};
 use crate::parquet_file::ParquetFile;
 use crate::splice;
 
+/// A shard whose footers are read, and whose plan is made.
+#[derive(Debug)]
+pub struct OpenShard {
+    files: ShardFiles,
+    plan: ColumnPlan,
+    /// Leaves that are needed of each file.
+    wanted: BTreeMap<usize, BTreeSet<usize>>,
+}
+
 /// A shard whose bytes are fetched, and whose plan is made.
 #[derive(Debug)]
 pub struct FetchedShard {
@@ -44,23 +53,22 @@ impl LoadedShard {
 impl FetchedShard {
     /// Bytes that the shard holds, and will hold once its keys are decoded.
     pub fn memory(&self, job: &Job) -> u64 {
-        let keys: i64 = job
-            .lookups
-            .iter()
-            .filter_map(|lookup| keys::kind_of(&self.files.main, lookup.target_key()).ok())
-            .flat_map(|(leaf, _)| {
-                self.files.main.groups().map(move |(group, _)| {
-                    self.files
-                        .main
-                        .metadata
-                        .row_group(group)
-                        .column(leaf)
-                        .uncompressed_size()
-                })
-            })
-            .sum();
-        files_memory(&self.files) + keys.max(0) as u64
+        files_memory(&self.files) + keys_memory(&self.files, job)
     }
+}
+
+/// Bytes of main's keys, decoded.
+fn keys_memory(files: &ShardFiles, job: &Job) -> u64 {
+    let keys = job
+        .lookups
+        .iter()
+        .filter_map(|lookup| keys::kind_of(&files.main, lookup.target_key()).ok())
+        .flat_map(|(leaf, _)| {
+            let groups = files.main.metadata.row_groups().iter();
+            groups.map(move |group| group.column(leaf).uncompressed_size())
+        })
+        .fold(0, i64::saturating_add);
+    keys.max(0) as u64
 }
 
 fn files_memory(files: &ShardFiles) -> u64 {
@@ -73,6 +81,11 @@ fn files_memory(files: &ShardFiles) -> u64 {
 /// Opens footers, plans, and fetches what the plan needs: one request for the footer (and,
 /// where it lies close, the columns before it), then the other ranges.
 pub async fn fetch(job: &Job, meta: ObjectMeta) -> Result<FetchedShard, ShardError> {
+    open(job, meta).await?.fetch(job).await
+}
+
+/// Opens footers and plans.
+pub async fn open(job: &Job, meta: ObjectMeta) -> Result<OpenShard, ShardError> {
     let key = meta.key.clone();
     let main = ParquetFile::open(&*job.main, meta, &job.hints[0]);
     let siblings = try_join_all(job.siblings.iter().zip(&job.hints[1..]).map(|(sibling, hint)| {
@@ -90,24 +103,58 @@ pub async fn fetch(job: &Job, meta: ObjectMeta) -> Result<FetchedShard, ShardErr
         }
     }));
     let (main, siblings) = futures::future::join(main, siblings).await;
-    let mut files = ShardFiles {
+    let files = ShardFiles {
         main: main?,
         siblings: siblings?,
     };
     let plan = plan(job, &files)?;
     let wanted = wanted_leaves(job, &files, &plan)?;
-    for (number, leaves) in wanted {
-        let (file, store, hint) = match number {
-            0 => (&mut files.main, &job.main, &job.hints[0]),
-            sibling => match files.siblings[sibling - 1].as_mut() {
-                Some(file) => (file, &job.siblings[sibling - 1].store, &job.hints[sibling]),
-                None => continue,
-            },
-        };
-        let leaves: Vec<usize> = leaves.into_iter().collect();
-        file.fetch(&**store, &leaves, hint).await?;
+    Ok(OpenShard {
+        files,
+        plan,
+        wanted,
+    })
+}
+
+impl OpenShard {
+    /// Bytes that the shard will hold once it is loaded: what was read already, the columns that
+    /// are needed, and decoded keys.
+    pub fn memory(&self, job: &Job) -> u64 {
+        let columns: i64 = self
+            .wanted
+            .iter()
+            .filter_map(|(&file, leaves)| Some((self.files.get(file)?, leaves)))
+            .flat_map(|(file, leaves)| {
+                let groups = file.metadata.row_groups().iter();
+                groups.flat_map(move |group| {
+                    let chunks = leaves.iter().map(move |&leaf| group.column(leaf));
+                    chunks.map(|chunk| chunk.compressed_size())
+                })
+            })
+            .fold(0, i64::saturating_add);
+        files_memory(&self.files) + keys_memory(&self.files, job) + columns.max(0) as u64
     }
-    Ok(FetchedShard { files, plan })
+
+    /// Fetches what the plan needs.
+    pub async fn fetch(self, job: &Job) -> Result<FetchedShard, ShardError> {
+        let Self {
+            mut files,
+            plan,
+            wanted,
+        } = self;
+        for (number, leaves) in wanted {
+            let (file, store, hint) = match number {
+                0 => (&mut files.main, &job.main, &job.hints[0]),
+                sibling => match files.siblings[sibling - 1].as_mut() {
+                    Some(file) => (file, &job.siblings[sibling - 1].store, &job.hints[sibling]),
+                    None => continue,
+                },
+            };
+            let leaves: Vec<usize> = leaves.into_iter().collect();
+            file.fetch(&**store, &leaves, hint).await?;
+        }
+        Ok(FetchedShard { files, plan })
+    }
 }
 
 /// The columns of the shard's sidecar, from footers alone.

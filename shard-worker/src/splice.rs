@@ -8,7 +8,8 @@ use crate::leaf::header_reader;
 use crate::parquet_file::{ParquetFile, chunk_start, is_portable};
 
 /// Whether a top-level column of `file` can be copied into row groups of `group_rows` rows.
-/// `Err` says why it has to be decoded.
+/// `Err` says why it has to be decoded. Says nothing of the records in lists, which levels alone
+/// tell: see [`crate::levels::check_lists`].
 pub fn check(file: &ParquetFile, root: usize, group_rows: &[usize]) -> Result<(), String> {
     if file.group_rows() != group_rows {
         return Err("its row groups differ from main's".to_owned());

@@ -1,11 +1,13 @@
 //! Work shared out over threads, with the CPU time it took.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::oneshot;
 
 /// CPU time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
@@ -33,6 +35,88 @@ impl CpuClock {
     /// The sum.
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+type Piece = Box<dyn FnOnce() + Send>;
+
+/// Pieces of CPU work that wait their turn for one of a fixed number of threads.
+///
+/// A thread that ends a piece takes the next one itself: no other thread has to be woken between
+/// two pieces.
+#[derive(Clone)]
+pub struct CpuQueue {
+    threads: usize,
+    state: Arc<Mutex<QueueState>>,
+}
+
+#[derive(Default)]
+struct QueueState {
+    waiting: VecDeque<Piece>,
+    running: usize,
+}
+
+impl CpuQueue {
+    /// A queue that `threads` threads work on, as long as anything waits.
+    pub fn new(threads: usize) -> Self {
+        Self {
+            threads: threads.max(1),
+            state: Arc::default(),
+        }
+    }
+
+    /// Does a piece of work in its turn, and none of it if the caller has gone by then. `None`
+    /// if it panicked, or the runtime ends.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.push(Box::new(move || {
+            if !sender.is_closed() {
+                // Whoever has gone meanwhile needs no result.
+                let _ = sender.send(work());
+            }
+        }));
+        receiver.await.ok()
+    }
+
+    fn push(&self, piece: Piece) {
+        let mut state = self.state();
+        state.waiting.push_back(piece);
+        if state.running < self.threads {
+            state.running += 1;
+            let queue = self.clone();
+            tokio::task::spawn_blocking(move || queue.work());
+        }
+    }
+
+    fn work(&self) {
+        loop {
+            let piece = {
+                let mut state = self.state();
+                let Some(piece) = state.waiting.pop_front() else {
+                    state.running -= 1;
+                    return;
+                };
+                piece
+            };
+            // Its caller sees that there is no result; the pieces behind it go on.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(piece));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for CpuQueue {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("CpuQueue")
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
     }
 }
 
@@ -88,5 +172,55 @@ mod tests {
             if *item == 7 { Err(*item) } else { Ok(()) }
         });
         assert_eq!(failed.unwrap_err(), 7);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn pieces_run_on_so_many_threads_and_outlive_a_panic() {
+        let queue = CpuQueue::new(2);
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let pieces = (0..200_usize).map(|number| {
+            let (queue, running, most) = (queue.clone(), running.clone(), most.clone());
+            tokio::spawn(async move {
+                let piece = move || {
+                    let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    std::thread::yield_now();
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    assert!(number % 50 != 7, "a piece that panics");
+                    number
+                };
+                queue.run(piece).await
+            })
+        });
+        let results = futures::future::join_all(pieces).await;
+        for (number, result) in results.into_iter().enumerate() {
+            let expected = (number % 50 != 7).then_some(number);
+            assert_eq!(result.unwrap(), expected);
+        }
+        assert!((1..=2).contains(&most.load(Ordering::SeqCst)));
+        // A result is sent a moment before its thread sees that nothing waits any more.
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while queue.state().running > 0 {
+            let is_in_time = std::time::Instant::now() < deadline;
+            assert!(is_in_time, "threads go back when nothing waits");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_is_not_done() {
+        let queue = CpuQueue::new(1);
+        let (open, opened) = std::sync::mpsc::channel::<()>();
+        let first = queue.run(move || opened.recv().is_ok());
+        let (done, is_done) = std::sync::mpsc::channel();
+        let mut first = Box::pin(first);
+        assert!(futures::poll!(&mut first).is_pending());
+        let mut second = Box::pin(queue.run(move || done.send(()).is_ok()));
+        assert!(futures::poll!(&mut second).is_pending());
+        drop(second);
+        open.send(()).unwrap();
+        assert_eq!(first.await, Some(true));
+        assert_eq!(queue.run(|| 3).await, Some(3));
+        assert!(is_done.recv().is_err(), "its sender went unused");
     }
 }

@@ -8,6 +8,17 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// The result of a storage call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// How far a refusal reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything that is asked of the store: credentials, the clock, a file system that is
+    /// mounted read-only.
+    Store,
+    /// What was asked for, and perhaps nothing else: an archived object, a folder that a policy
+    /// or a mode closes.
+    Object,
+}
+
 /// Why a storage call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -38,6 +49,8 @@ pub enum Error {
     Refused {
         /// The object or prefix.
         uri: String,
+        /// How far the refusal reaches.
+        scope: Scope,
         /// What was refused and what to check.
         reason: String,
         /// The store's own words.
@@ -84,10 +97,20 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the store refused us (credentials, permissions): no retry helps, and every
-    /// other shard will meet the same.
+    /// Whether the store refused us (credentials, permissions): no retry helps.
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Refused { .. })
+    }
+
+    /// Whether the store refused us whatever we ask for: every other object will meet the same.
+    pub fn is_refused_altogether(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                scope: Scope::Store,
+                ..
+            }
+        )
     }
 
     /// Whether there is no such object.
@@ -127,11 +150,13 @@ impl Error {
             io::ErrorKind::NotFound => Self::NotFound { uri },
             io::ErrorKind::PermissionDenied => Self::Refused {
                 uri,
+                scope: Scope::Object,
                 reason: format!("can't {action}; check the owner and the mode of the folder"),
                 source: Some(Box::new(source)),
             },
             io::ErrorKind::ReadOnlyFilesystem => Self::Refused {
                 uri,
+                scope: Scope::Store,
                 reason: format!("can't {action}; the file system is mounted read-only"),
                 source: Some(Box::new(source)),
             },

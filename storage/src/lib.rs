@@ -22,12 +22,14 @@ mod s3;
 pub mod state;
 mod store;
 mod uri;
+mod watched;
 
 pub use credentials::{CredentialSource, Credentials};
-pub use error::{Cause, Error, Result};
+pub use error::{Cause, Error, Result, Scope};
 pub use open::{AccessKey, ChecksumMode, StorageConfig, Stores};
 pub use s3::{WebIdentity, assume_role_with_web_identity};
 pub use store::{
     ETag, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Store,
 };
 pub use uri::Location;
+pub use watched::Watched;

@@ -78,6 +78,51 @@ impl Default for StorageConfig {
     }
 }
 
+/// The variable that asks for buckets in the path, or not: the usual AWS variables have none.
+pub const PATH_STYLE_VARIABLE: &str = "SIDECARJOB_S3_PATH_STYLE";
+
+impl StorageConfig {
+    /// What the variables that `get` looks up say explicitly: those of the AWS tools, and
+    /// [`PATH_STYLE_VARIABLE`]. Credentials are left to the AWS chain.
+    ///
+    /// # Errors
+    /// If a variable has a value that isn't known; the text names it.
+    pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let set = |name: &str| get(name).filter(|value| !value.is_empty());
+        let path_style = match set(PATH_STYLE_VARIABLE).as_deref() {
+            None => None,
+            Some("true") => Some(true),
+            Some("false") => Some(false),
+            Some(other) => {
+                return Err(format!(
+                    "{PATH_STYLE_VARIABLE} is {other:?}: expected true or false"
+                ));
+            }
+        };
+        let checksum_variable = "AWS_REQUEST_CHECKSUM_CALCULATION";
+        let request_checksum = match set(checksum_variable)
+            .map(|text| text.to_ascii_lowercase())
+            .as_deref()
+        {
+            None => None,
+            Some("when_supported") => Some(ChecksumMode::WhenSupported),
+            Some("when_required") => Some(ChecksumMode::WhenRequired),
+            Some(other) => {
+                return Err(format!(
+                    "{checksum_variable} is {other:?}: expected when_supported or when_required"
+                ));
+            }
+        };
+        Ok(Self {
+            endpoint: set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL")),
+            region: set("AWS_REGION").or_else(|| set("AWS_DEFAULT_REGION")),
+            path_style,
+            request_checksum,
+            ..Self::default()
+        })
+    }
+}
+
 /// Opens stores, one for each prefix, and counts what all of them request.
 #[derive(Debug)]
 pub struct Stores {
@@ -150,5 +195,45 @@ impl Stores {
         };
         opened.insert(uri, Arc::clone(&store));
         Ok(store)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(variables: &[(&str, &str)]) -> Result<StorageConfig, String> {
+        StorageConfig::from_variables(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn variables_say_how_stores_are_reached() {
+        assert_eq!(from(&[]), Ok(StorageConfig::default()));
+        assert_eq!(from(&[("AWS_REGION", "")]), Ok(StorageConfig::default()));
+        let config = from(&[
+            ("AWS_ENDPOINT_URL_S3", "http://s3:7070"),
+            ("AWS_ENDPOINT_URL", "http://other"),
+            ("AWS_REGION", "eu-west-1"),
+            ("SIDECARJOB_S3_PATH_STYLE", "false"),
+            ("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED"),
+        ]);
+        let expected = StorageConfig {
+            endpoint: Some("http://s3:7070".to_owned()),
+            region: Some("eu-west-1".to_owned()),
+            path_style: Some(false),
+            request_checksum: Some(ChecksumMode::WhenRequired),
+            ..StorageConfig::default()
+        };
+        assert_eq!(config, Ok(expected));
+        for (name, value) in [
+            ("SIDECARJOB_S3_PATH_STYLE", "yes"),
+            ("AWS_REQUEST_CHECKSUM_CALCULATION", "sometimes"),
+        ] {
+            let error = from(&[(name, value)]).unwrap_err();
+            assert!(error.contains(name) && error.contains(value), "{error}");
+        }
     }
 }

@@ -124,6 +124,27 @@ fn four_when_another_holds_the_prefix() {
         .expect(0);
 }
 
+/// While the prefix is only claimed, nothing but the claim is in it.
+#[test]
+fn four_when_a_prefix_inside_is_held_before_anything_is_written() {
+    let fixture = Fixture::new();
+    foreign_lock(&fixture, 1, 600);
+    std::fs::create_dir_all(fixture.path("out/inside")).expect("a folder");
+    std::fs::rename(
+        fixture.path("out/_sidecar"),
+        fixture.path("out/inside/_sidecar"),
+    )
+    .expect("rename");
+    let ended = fixture.run(&fixture.join()).expect(4);
+    ended.says(&["out/inside/", "is being written by", "another-machine"]);
+    let files: Vec<String> = fixture.files("out").into_keys().collect();
+    assert_eq!(
+        files,
+        ["_sidecar/writer.json", "inside/_sidecar/writer.json"]
+    );
+    assert_eq!(lock_of(&fixture)["state"], "released");
+}
+
 #[test]
 fn five_when_the_store_refuses() {
     let fixture = Fixture::new();

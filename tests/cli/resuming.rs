@@ -3,6 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 
 use harness::dataset::{Shape, path};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::properties::WriterProperties;
 use serde_json::Value;
 
 use crate::fixture::Fixture;
@@ -110,18 +113,155 @@ fn without_its_records_an_output_is_known_by_its_footers() {
     let before = fixture.shards("out");
     std::fs::remove_dir_all(fixture.path("out/_sidecar")).expect("remove");
     std::fs::remove_file(fixture.path("out/_SUCCESS")).expect("remove");
-    std::fs::write(fixture.path("out").join(path(6)), "garbage").expect("write");
+    // Cut off by whoever copied it: its bytes prove that it was this shard.
+    let cut = &before[&path(6)][..before[&path(6)].len() * 6 / 10];
+    std::fs::write(fixture.path("out").join(path(6)), cut).expect("write");
+    std::fs::write(fixture.path("out").join(path(7)), "").expect("write");
     let (_, report) = fixture.report(fixture.worker("run", &fixture.full()), 0);
     assert_eq!(
         (&report["shards_done"], &report["shards_kept"]),
-        (&1.into(), &11.into())
+        (&2.into(), &10.into())
     );
+    assert_eq!(report["shards_redone"], serde_json::json!({"Torn": 2}));
     assert!(before == fixture.shards("out"));
     fixture
         .worker("verify", &fixture.full())
         .arguments("--all --deep")
         .run()
         .expect(0);
+}
+
+/// The footer says how the shard that is there differs from the one that belongs there.
+#[test]
+fn footers_tell_a_changed_main_shard_and_other_rows() {
+    let shape = Shape::default();
+    let fixture = Fixture::of(shape);
+    fixture.run(&fixture.full()).expect(0);
+    std::fs::remove_dir_all(fixture.path("out/_sidecar")).expect("remove");
+    let other = Fixture::of(Shape {
+        group_rows: 5,
+        ..shape
+    });
+    let changed = fixture.path("main").join(path(3));
+    std::fs::copy(other.path("main").join(path(3)), changed).expect("copy");
+    // As this tool would write it, but for the last row.
+    let short = fixture.path("out").join(path(4));
+    let rows = fixture.rows(&format!("out/{}", path(4))).0;
+    let file = std::fs::File::open(&short).expect("open");
+    let footer = ParquetRecordBatchReaderBuilder::try_new(file).expect("a footer");
+    let footer = footer.metadata().file_metadata().clone();
+    let properties = WriterProperties::builder()
+        .set_created_by(footer.created_by().expect("a writer").to_owned())
+        .set_key_value_metadata(footer.key_value_metadata().cloned())
+        .build();
+    let file = std::fs::File::create(&short).expect("create");
+    let mut writer = ArrowWriter::try_new(file, rows.schema(), Some(properties)).expect("a writer");
+    writer
+        .write(&rows.slice(0, rows.num_rows() - 1))
+        .expect("write");
+    writer.close().expect("close");
+
+    let (ended, report) = fixture.report(fixture.worker("run", &fixture.full()), 0);
+    assert_eq!(
+        report["shards_redone"],
+        serde_json::json!({"MainChanged": 1, "RowsDiffer": 1})
+    );
+    assert_eq!(
+        (&report["shards_done"], &report["shards_kept"]),
+        (&2.into(), &10.into())
+    );
+    assert!(
+        ended.stdout.contains("1 MainChanged, 1 RowsDiffer"),
+        "{}",
+        ended.stdout
+    );
+    fixture
+        .worker("verify", &fixture.full())
+        .arguments("--all --deep")
+        .run()
+        .expect(0);
+}
+
+/// What does not prove to be a piece of this output is nobody's to overwrite.
+#[test]
+fn what_cannot_be_parsed_and_is_not_ours_is_never_replaced() {
+    let fixture = Fixture::new();
+    fixture.run(&fixture.full()).expect(0);
+    let before = fixture.files("out");
+    let whole = &fixture.shards("out")[&path(6)];
+    let place = fixture.path("out").join(path(6));
+    let mut sealed = whole[..whole.len() - 600].to_vec();
+    sealed.extend(b"PARE");
+    let mut strange = whole[..whole.len() - 600].to_vec();
+    strange.extend(b"\xff\xff\x00\x00PAR1");
+    for foreign in [&b"garbage"[..], &sealed, &strange, b"PK\x03\x04 an archive"] {
+        std::fs::write(&place, foreign).expect("write");
+        let ended = fixture.run(&fixture.full()).expect(2);
+        ended.says(&[
+            &path(6),
+            "is not a sidecar shard of this tool",
+            "no shard was touched",
+            "--output-prefix",
+        ]);
+        assert_eq!(std::fs::read(&place).expect("read"), foreign);
+    }
+    // It might be the beginning of a shard, but is another's: the shard fails.
+    let mut torn = whole[..whole.len() / 2].to_vec();
+    torn[whole.len() / 3] ^= 1;
+    std::fs::write(&place, &torn).expect("write");
+    let (_, report) = fixture.report(fixture.worker("run", &fixture.full()), 1);
+    let reason = report["failures"][0]["reason"].as_str().expect("a reason");
+    for words in [
+        &path(6)[..],
+        "left as it is",
+        "remove it",
+        "--output-prefix",
+    ] {
+        assert!(reason.contains(words), "{words} is not in {reason}");
+    }
+    assert_eq!(std::fs::read(&place).expect("read"), torn);
+    // A footer that was damaged, but still says whose it is.
+    let mut damaged = whole.clone();
+    let length = damaged.len();
+    damaged[length - 8..length - 4].copy_from_slice(&[0xFF, 0xFF, 0xFF, 0x00]);
+    std::fs::write(&place, &damaged).expect("write");
+    let (_, report) = fixture.report(fixture.worker("run", &fixture.full()), 0);
+    assert_eq!(
+        report["shards_redone"],
+        serde_json::json!({"Unreadable": 1})
+    );
+    assert_eq!(&fixture.shards("out")[&path(6)], &before[&path(6)]);
+}
+
+/// Of a whole output whose main loses shards the totals are those of what is left.
+#[test]
+fn totals_follow_a_main_that_loses_shards() {
+    let fixture = Fixture::new();
+    fixture.run(&fixture.full()).expect(0);
+    let json = |name: &str| -> Value {
+        let bytes = std::fs::read(fixture.path("out").join(name)).expect("a file");
+        serde_json::from_slice(&bytes).expect("JSON")
+    };
+    for shard in [2, 7] {
+        std::fs::remove_file(fixture.path("main").join(path(shard))).expect("remove");
+        std::fs::remove_file(fixture.path("out").join(path(shard))).expect("remove");
+    }
+    fixture.run(&fixture.full()).expect(0);
+    let totals = &json("_sidecar/manifest.json")["totals"];
+    let bytes = fixture.shards("out").values().map(Vec::len).sum::<usize>();
+    assert_eq!(
+        (&totals["shards"], &totals["rows"], &totals["bytes"]),
+        (&10.into(), &200.into(), &bytes.into())
+    );
+    let success = json("_SUCCESS");
+    assert_eq!(
+        (&success["shards"], &success["rows"]),
+        (&10.into(), &200.into())
+    );
+    let manifest = std::fs::read(fixture.path("out/_sidecar/manifest.json")).expect("read");
+    fixture.run(&fixture.full()).expect(0);
+    let again = std::fs::read(fixture.path("out/_sidecar/manifest.json")).expect("read");
+    assert!(again == manifest, "nothing has changed, and it was written");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The bytes of a shard depend on its inputs and the manifest, on nothing else.
 
-use harness::dataset::Shape;
+use harness::dataset::{Shape, mix, texts, write_table};
 
 use crate::fixture::Fixture;
 
@@ -79,4 +79,58 @@ fn many_shards_end_whatever_the_threads_and_the_memory() {
         assert_eq!(fixture.shards(&one).len(), 200);
         assert_eq!(fixture.shards(&one), fixture.shards(&two));
     }
+}
+
+/// Shards that are larger than those that were looked at take their turns: what is loaded at
+/// once follows `--memory`, not the number of shards in flight.
+#[cfg(target_os = "linux")]
+#[test]
+fn larger_shards_than_the_first_wait_for_room() {
+    const LARGE: usize = 8 << 20;
+    let fixture = Fixture::empty();
+    let main = |shard: usize| fixture.path(&format!("main/{shard:04}.parquet"));
+    let write = |shard: usize, bytes: usize| {
+        let text: String = (0..bytes / 16)
+            .map(|word| format!("{:016x}", mix(shard, word, 1)))
+            .collect();
+        let columns = [
+            ("s3_path", texts([Some(format!("key {shard}"))].into_iter())),
+            ("note", texts([Some(text)].into_iter())),
+        ];
+        write_table(&main(shard), &columns, 1).expect("write");
+    };
+    (0..12).for_each(|shard| write(shard, 16));
+    write(12, LARGE);
+    for shard in 13..60 {
+        std::fs::hard_link(main(12), main(shard)).expect("a link");
+    }
+    let text = format!(
+        "apiVersion: sidecarjob.dev/v1alpha1
+kind: SidecarJob
+metadata: {{name: uneven}}
+spec:
+  dataset: {{mainPrefix: {root}/main/, keyColumn: s3_path}}
+  pipeline: [{{extractScaffold: {{}}}}]
+  output: {{prefix: {root}/out/}}
+",
+        root = fixture.root()
+    );
+    let mut running = fixture
+        .worker("run", &text)
+        .arguments("--memory 128MiB --threads 2")
+        .start();
+    let status = format!("/proc/{}/status", running.id());
+    let mut highest = 0;
+    running.until(|| {
+        // In KiB; gone with the process.
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+        let peak = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        highest = highest.max(peak.unwrap_or(0));
+        false
+    });
+    running.wait().expect(0);
+    assert!(highest > 0, "the memory of the process was never seen");
+    assert!(highest < 200 << 10, "{highest} KiB at the peak");
+    assert_eq!(fixture.shards("out").len(), 60);
 }

@@ -1,8 +1,13 @@
 //! What is in the sidecar, row by row.
 
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array, StringArray, StructArray};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::Field;
 use harness::dataset::{
     INDEXED_SOURCES, SOURCES, Shape, caption, file_size, has_scores, image_key, key, path,
-    raw_score, recaption, write_index_file,
+    raw_score, recaption, texts, write_index_file, write_table,
 };
 
 use crate::fixture::Fixture;
@@ -162,17 +167,15 @@ fn fill_missing_adds_and_prefer_sidecar_overwrites() {
         });
         // The siblings bring a caption as well, and width, which is not asked for.
         for shard in 0..3 {
-            let keys = harness::dataset::texts((0..ROWS).map(|row| Some(image_key(shard, row))));
-            let captions =
-                harness::dataset::texts((0..ROWS).map(|row| Some(format!("sibling {row}"))));
+            let keys = texts((0..ROWS).map(|row| Some(image_key(shard, row))));
+            let captions = texts((0..ROWS).map(|row| Some(format!("sibling {row}"))));
             let columns = [
                 ("image_key", keys),
                 ("caption", captions.clone()),
                 ("extra", captions.clone()),
                 ("width", captions),
             ];
-            harness::dataset::write_table(&fixture.path("scores").join(path(shard)), &columns, 8)
-                .expect("write");
+            write_table(&fixture.path("scores").join(path(shard)), &columns, 8).expect("write");
         }
         let job = fixture.full();
         let (head, _) = job
@@ -252,5 +255,84 @@ fn of_a_key_that_comes_often_the_last_row_wins() {
             });
             assert_eq!(found, expected, "shard {shard}, row {row}");
         }
+    }
+}
+
+/// A sibling's column is copied where every row has its struct, and written anew where some are
+/// null; both are counted.
+#[test]
+fn merged_structs_are_present_and_counted() {
+    let fixture = Fixture::new();
+    let (mut populated, mut errors) = (0, 0);
+    for shard in (0..SHARDS).filter(|&shard| has_scores(shard)) {
+        let scores: Vec<Option<f64>> = (0..ROWS).map(|row| raw_score(shard, row)).collect();
+        let failed = |row: usize| scores[row].is_none() && row.is_multiple_of(2);
+        populated += (0..ROWS)
+            .filter(|&row| scores[row].is_some() || failed(row))
+            .count();
+        errors += (0..ROWS).filter(|&row| failed(row)).count();
+        let error: StringArray = (0..ROWS)
+            .map(|row| failed(row).then_some("no image"))
+            .collect();
+        let fields = [
+            (
+                "raw_score",
+                Arc::new(Float64Array::from(scores.clone())) as ArrayRef,
+            ),
+            ("score", Arc::new(Float64Array::from(scores.clone()))),
+            ("error", Arc::new(error)),
+        ];
+        let (fields, children, _) = StructArray::from(
+            fields
+                .into_iter()
+                .map(|(name, array)| {
+                    let field = Field::new(name, array.data_type().clone(), true);
+                    (Arc::new(field), array)
+                })
+                .collect::<Vec<_>>(),
+        )
+        .into_parts();
+        // In every other shard a row without a value has no struct either.
+        let present = (0..ROWS).map(|row| shard % 2 == 0 || scores[row].is_some() || failed(row));
+        let nulls = NullBuffer::from_iter(present);
+        let column = StructArray::try_new(fields, children, Some(nulls)).expect("a struct");
+        let columns: [(&str, ArrayRef); 2] = [
+            (
+                "image_key",
+                texts((0..ROWS).map(|row| Some(image_key(shard, row)))),
+            ),
+            ("score_aes", Arc::new(column)),
+        ];
+        write_table(&fixture.path("scores").join(path(shard)), &columns, 8).expect("write");
+    }
+    // Declared or not: what comes from a sibling is the sidecar's own.
+    let declared = fixture.full();
+    let undeclared = declared.replace("    - {name: score_aes, type: score_v1}\n", "");
+    assert_ne!(declared, undeclared);
+    for text in [declared, undeclared] {
+        let _ = std::fs::remove_dir_all(fixture.path("out"));
+        let (_, report) = fixture.report(fixture.worker("run", &text), 0);
+        let counts = &report["columns"]["score_aes"];
+        let rows = if text.contains("score_v1") {
+            SHARDS * ROWS
+        } else {
+            (0..SHARDS).filter(|&shard| has_scores(shard)).count() * ROWS
+        };
+        assert_eq!(
+            counts,
+            &serde_json::json!({"populated": populated, "null": rows - populated, "error": errors})
+        );
+        for shard in (0..SHARDS).filter(|&shard| has_scores(shard)) {
+            let rows = fixture.rows(&format!("out/{}", path(shard)));
+            // Also says that every struct is present.
+            let found = rows.floats_in("score_aes", "raw_score");
+            let expected: Vec<_> = (0..ROWS).map(|row| raw_score(shard, row)).collect();
+            assert_eq!(found, expected, "shard {shard}");
+        }
+        fixture
+            .worker("verify", &text)
+            .arguments("--all --deep")
+            .run()
+            .expect(0);
     }
 }

@@ -134,16 +134,128 @@ fn refused_access_ends_the_run_and_says_what_to_check() {
                 .says(&["s3://bucket/", "access refused", "check"]);
         }
     }
-    // Refused halfway: what is published stays, and no other shard is tried.
+    // Refused halfway, whatever is asked for: what is published stays, and no other is tried.
+    for (method, target) in [
+        ("PUT", format!("/out/{}", path(5))),
+        ("GET", format!("/main/{}", path(5))),
+        ("GET", "/index/".to_owned()),
+    ] {
+        let proxy = FaultProxy::start(place.server().address(), 9);
+        let expired = Fault::Status(400, "ExpiredToken");
+        proxy.add(Rule::once(method, &target, expired).one_in(1));
+        let endpoint = [("AWS_ENDPOINT_URL_S3", proxy.endpoint())];
+        let ended = place.worker("run", "out").environment(&endpoint).run();
+        ended
+            .expect(5)
+            .says(&[&target[1..], "access refused", "renew"]);
+        assert!(place.read("out", "_SUCCESS").is_none());
+        assert!(place.lock_field("out", "state") != "held");
+    }
+    assert_eq!(place.run("out").expect(0).code, Some(0));
+}
+
+/// An archived object, or one that a policy closes, is its shard's affair.
+#[test]
+fn refused_access_to_one_object_costs_one_shard() {
+    let Some(place) = Place::bucket(Shape::default()) else {
+        return;
+    };
+    let quiet = place.quiet("quiet");
+    let refusals = [
+        (
+            "GET",
+            format!("/main/{}", path(3)),
+            "InvalidObjectState",
+            "archived",
+        ),
+        (
+            "GET",
+            format!("/scores/{}", path(4)),
+            "AccessDenied",
+            "check",
+        ),
+        (
+            "HEAD",
+            format!("/scores/{}", path(6)),
+            "AccessDenied",
+            "check",
+        ),
+        ("PUT", format!("/out/{}", path(5)), "AccessDenied", "check"),
+    ];
     let proxy = FaultProxy::start(place.server().address(), 9);
-    let denied = Fault::Status(403, "AccessDenied");
-    proxy.add(Rule::once("PUT", &format!("/out/{}", path(5)), denied).one_in(1));
+    for (method, target, code, _) in &refusals {
+        proxy.add(Rule::once(method, target, Fault::Status(403, code)).one_in(1));
+    }
     let endpoint = [("AWS_ENDPOINT_URL_S3", proxy.endpoint())];
     let ended = place.worker("run", "out").environment(&endpoint).run();
-    ended.expect(5).says(&[&path(5), "access refused", "check"]);
-    assert!(place.read("out", "_SUCCESS").is_none());
+    let ended = ended.expect(1);
+    for (_, target, _, advice) in &refusals {
+        let line = ended.stdout.lines().find(|line| line.contains(target));
+        let line = line.unwrap_or_else(|| panic!("{target} is not in {}", ended.stdout));
+        assert!(line.contains("access refused"), "{line}");
+        assert!(line.contains(advice), "{line}");
+    }
+    assert_eq!(place.names("out").len(), 8);
     assert_eq!(place.lock_field("out", "state"), "released");
-    assert_eq!(place.run("out").expect(0).code, Some(0));
+    // The commands that look at the output go on as well.
+    for (command, code) in [("verify", 3), ("audit", 0)] {
+        let ended = place.worker(command, "out").environment(&endpoint).run();
+        ended.expect(code);
+    }
+    place.run("out").expect(0);
+    assert_same_bytes(&place.shards("out"), &quiet);
+
+    // Without records, what is in a shard's place and can't be looked at is not overwritten.
+    for key in place.objects("out") {
+        if key.starts_with("_s") {
+            place.delete("out", &key);
+        }
+    }
+    let proxy = FaultProxy::start(place.server().address(), 9);
+    let denied = Fault::Status(403, "AccessDenied");
+    for target in [format!("/out/{}", path(1)), format!("/main/{}", path(2))] {
+        proxy.add(Rule::once("GET", &target, denied.clone()).one_in(1));
+    }
+    let endpoint = [("AWS_ENDPOINT_URL_S3", proxy.endpoint())];
+    let ended = place.worker("run", "out").environment(&endpoint).run();
+    let ended = ended.expect(1);
+    assert!(
+        ended.stdout.contains("1 made, 10 there already, 1 failed"),
+        "{}",
+        ended.stdout
+    );
+    assert_same_bytes(&place.shards("out"), &quiet);
+}
+
+/// A store that fails while a side input passes by is no mistake of the manifest.
+#[test]
+fn a_side_input_that_the_store_refuses_ends_the_run_as_the_stores_failure() {
+    let Some(place) = Place::bucket(Shape::default()) else {
+        return;
+    };
+    let denied = Fault::Status(403, "AccessDenied");
+    // Footers and listings when the job is opened, and what is read in the pass.
+    for (target, skip) in [
+        ("prefix=scores", 0),
+        ("prefix=index", 0),
+        ("prefix=captions", 0),
+        ("/index/source_a", 0),
+        ("/index/source_a", 1),
+        ("/captions/part-1", 0),
+    ] {
+        let proxy = FaultProxy::start(place.server().address(), 9);
+        proxy.add(
+            Rule::once("GET", target, denied.clone())
+                .one_in(1)
+                .after(skip),
+        );
+        let endpoint = [("AWS_ENDPOINT_URL_S3", proxy.endpoint())];
+        let ended = place.worker("run", "out").environment(&endpoint).run();
+        assert!(proxy.struck() > 0, "nothing was struck at {target}");
+        ended.expect(5).says(&["access refused", "check"]);
+        assert!(place.names("out").is_empty());
+    }
+    place.run("out").expect(0);
 }
 
 #[test]

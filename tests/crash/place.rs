@@ -7,10 +7,11 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use harness::dataset::{Shape, full_job};
 use harness::s3_server::S3Server;
-use storage::{AccessKey, Payload, PutCondition, StorageConfig, Store, Stores};
+use storage::{Payload, PutCondition, StorageConfig, Store, Stores};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::bucket;
 use crate::worker::{Ended, Worker};
 
 /// Shards by relative path, with their version and bytes.
@@ -40,17 +41,7 @@ impl Place {
 
     /// A dataset in a bucket; none where the server is not installed, which it says.
     pub fn bucket(shape: Shape) -> Option<Self> {
-        let server = S3Server::start()?;
-        server.create_bucket("bucket");
-        let config = StorageConfig {
-            endpoint: Some(server.endpoint()),
-            region: Some("us-east-1".to_owned()),
-            access_key: Some(AccessKey {
-                id: server.access_key().to_owned(),
-                secret: server.secret_key().to_owned(),
-            }),
-            ..StorageConfig::default()
-        };
+        let (server, config) = bucket::start()?;
         let place = Self {
             folder: tempfile::tempdir().expect("a folder"),
             server: Some(server),
@@ -105,7 +96,7 @@ impl Place {
 
     /// Writes a manifest to a file.
     pub fn manifest(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.folder.path().join(name);
+        let path = self.path(name);
         // Not while another worker reads it.
         if std::fs::read_to_string(&path).ok().as_deref() != Some(text) {
             std::fs::write(&path, text).expect("write");
@@ -141,12 +132,22 @@ impl Place {
             "" => format!("{}/", self.root()),
             prefix => self.uri(prefix),
         };
-        Stores::new(&self.config).open(&uri).expect("a store")
+        self.stores().open(&uri).expect("a store")
+    }
+
+    /// Stores with connections of their own.
+    pub fn stores(&self) -> Stores {
+        Stores::new(&self.config)
+    }
+
+    /// Waits for a future.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
     }
 
     /// The shards that are there now.
     pub fn names(&self, prefix: &str) -> Vec<String> {
-        self.runtime.block_on(names(&*self.store(prefix)))
+        self.block_on(names(&*self.store(prefix)))
     }
 
     /// The shards that are there now, whole.
@@ -191,6 +192,13 @@ impl Place {
         }
     }
 
+    /// Deletes an object.
+    pub fn delete(&self, prefix: &str, key: &str) {
+        let store = self.store(prefix);
+        let deleted = self.runtime.block_on(store.delete(key, None));
+        deleted.expect("delete");
+    }
+
     /// A field of the writer lock.
     pub fn lock_field(&self, prefix: &str, field: &str) -> serde_json::Value {
         let bytes = self.read(prefix, "_sidecar/writer.json");
@@ -201,19 +209,20 @@ impl Place {
         lock[field].clone()
     }
 
+    /// A path below the place's folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Deletes everything below a prefix.
     pub fn clear(&self, prefix: &str) {
         if self.server.is_none() {
             let _ = std::fs::remove_dir_all(self.folder.path().join(prefix));
             return;
         }
-        let store = self.store(prefix);
-        let objects = self.objects(prefix);
-        self.runtime.block_on(async {
-            for key in objects {
-                store.delete(&key, None).await.expect("delete");
-            }
-        });
+        for key in self.objects(prefix) {
+            self.delete(prefix, &key);
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use harness::s3_server::S3Server;
 use serde_json::{Value, json};
 
-use crate::bucket::upload;
 use crate::surroundings::{Python, shared_folder};
+use crate::upload::upload;
 use crate::worker::{Job, prefix};
 
 const FILTERS: [&str; 6] = [

@@ -5,8 +5,8 @@ use std::path::Path;
 use harness::s3_server::S3Server;
 use serde_json::json;
 
-use crate::bucket::upload;
 use crate::surroundings::Python;
+use crate::upload::upload;
 use crate::worker::{Job, prefix};
 
 /// What has no rows is a shard like any other; what can't be read is named, and costs nothing

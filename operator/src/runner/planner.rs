@@ -262,7 +262,7 @@ impl PlanRequest {
             Decision::Skip => return Ok(None),
             Decision::Create => None,
             Decision::CheckFooter => Some(ExistingAction::Check),
-            Decision::Redo { .. } => Some(ExistingAction::Replace),
+            Decision::Redo { why, .. } => Some(why.action()),
             Decision::Conflict { digest } => {
                 return Err(self.conflict(&planned.main.key, digest.as_deref()));
             }
@@ -294,8 +294,9 @@ impl PlanRequest {
         );
         while let Some(lines) = incoming.recv().await {
             for line in lines {
-                writer.push(&line).await?;
+                writer.push(&line)?;
             }
+            writer.write_finished().await?;
         }
         Ok(writer)
     }

@@ -92,6 +92,8 @@ pub(super) fn pause(first: Duration, longest: Duration, failures: u32, random: f
 
 #[cfg(test)]
 mod tests {
+    use storage::Scope;
+
     use super::*;
 
     #[test]
@@ -108,6 +110,7 @@ mod tests {
         let uri = || "s3://bucket/out/".to_owned();
         let refused = Error::Refused {
             uri: uri(),
+            scope: Scope::Store,
             reason: "AccessDenied".to_owned(),
             source: None,
         };

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use storage::state::RunId;
+
+use crate::chunk::termination;
 use crate::resources::parse_bytes;
 
 /// Adds columns to a dataset of Parquet shards as row-aligned sidecar shards.
@@ -40,6 +43,8 @@ pub enum LogFormat {
 pub enum Command {
     /// Make the sidecar shards that are missing, and publish them.
     Run(RunArguments),
+    /// Do one work item of a run that an operator has planned: the command of its pods.
+    Chunk(ChunkArguments),
     /// Prove that an output is whole and aligned with main.
     Verify(VerifyArguments),
     /// Show match rates per source and path prefix, and how full the columns are.
@@ -97,6 +102,41 @@ pub struct RunArguments {
     /// Write a report as JSON.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
+}
+
+/// Arguments of `chunk`.
+///
+/// Storage is reached as the usual AWS variables say, and SIDECARJOB_S3_PATH_STYLE (true or
+/// false); for all but the run's own files the manifest's spec.storage wins.
+#[derive(Debug, Args)]
+pub struct ChunkArguments {
+    /// The effective output prefix, below which the operator has left its files.
+    #[arg(long, value_name = "URI")]
+    pub output_prefix: String,
+    /// The run.
+    #[arg(long)]
+    pub run: RunId,
+    /// Epoch of the writer lock that the operator holds for the run.
+    #[arg(long, value_name = "N")]
+    pub epoch: u64,
+    /// The batch.
+    #[arg(long, value_name = "N")]
+    pub batch: u64,
+    /// Number of the attempt at the batch, from 1.
+    #[arg(long, value_name = "N")]
+    pub attempt: u32,
+    /// Index of the work item in the batch. Default: JOB_COMPLETION_INDEX.
+    #[arg(long, value_name = "N")]
+    pub index: Option<u64>,
+    /// Memory to work with, e.g. 4GiB. Default: most of the container's limit or of what is free.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
+    /// CPU threads. Default: the container's quota or all cores.
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    pub threads: Option<usize>,
+    /// Where to leave the item's totals, as JSON of at most 4096 bytes.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = termination::DEFAULT_PATH)]
+    pub termination_log: PathBuf,
 }
 
 /// Arguments of `verify`.

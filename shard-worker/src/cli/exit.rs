@@ -42,7 +42,7 @@ impl Exit {
         match error {
             Error::Usage(_) | Error::Manifest(_) | Error::SideInput { .. } => Self::Usage,
             Error::Storage(storage::Error::Invalid { .. }) => Self::Usage,
-            Error::Storage(_) | Error::Refused(_) => Self::Storage,
+            Error::Storage(_) | Error::Store(_) | Error::LockUnknown(_) => Self::Storage,
             Error::Lock(_) => Self::Locked,
         }
     }

@@ -1,6 +1,7 @@
 //! The command line: arguments, then resolved options, then one of the commands.
 
 pub mod arguments;
+mod chunk;
 pub mod exit;
 mod logging;
 
@@ -8,6 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::{CommandFactory, Parser};
 use globset::GlobBuilder;
@@ -29,6 +31,7 @@ use crate::verify::{self, VerifyOptions};
 
 /// Parses the command line, runs the command, and maps its end to an exit code.
 pub fn main() -> ExitCode {
+    let started = Instant::now();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -45,7 +48,7 @@ pub fn main() -> ExitCode {
     let json = arguments.log_format == arguments::LogFormat::Json;
     // A panic in a library is reported as the failure of its shard.
     std::panic::set_hook(Box::new(|panic| tracing::debug!("{panic}")));
-    match execute(arguments) {
+    match execute(arguments, started) {
         Ok(exit) => exit.into(),
         Err(error) => {
             let exit = Exit::of(&error);
@@ -68,7 +71,7 @@ fn note(json: bool, text: &str) {
     }
 }
 
-fn execute(arguments: Arguments) -> Result<Exit> {
+fn execute(arguments: Arguments, started: Instant) -> Result<Exit> {
     let json = arguments.log_format == arguments::LogFormat::Json;
     match arguments.command {
         Command::Manifest { file } => {
@@ -99,6 +102,10 @@ fn execute(arguments: Arguments) -> Result<Exit> {
             print(&String::from_utf8_lossy(&page))
         }
         Command::Run(arguments) => block_on(arguments.threads, run_command(&arguments, json)),
+        Command::Chunk(arguments) => block_on(
+            arguments.threads,
+            chunk::chunk_command(&arguments, json, started),
+        ),
         Command::Verify(arguments) => block_on(arguments.threads, verify_command(&arguments)),
         Command::Audit(arguments) => block_on(arguments.threads, audit_command(&arguments)),
     }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{
     Array, ArrayRef, BooleanBuilder, LargeBinaryBuilder, LargeStringArray, LargeStringBuilder,
-    PrimitiveArray, PrimitiveBuilder, UInt32Array,
+    PrimitiveBuilder, UInt32Array,
 };
-use arrow::compute::{concat, take};
-use arrow::datatypes::{self as types, ArrowPrimitiveType, DataType as Arrow, TimeUnit};
+use arrow::compute::{cast, concat, take};
+use arrow::datatypes::{self as types, ArrowPrimitiveType, DataType as Arrow};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
@@ -28,41 +28,31 @@ use crate::lookup::{Limits, PassError};
 use crate::parquet_file::chunk_range;
 use crate::workers::map_parallel;
 
-/// The hits of one unit.
-struct UnitHits<'a> {
-    unit: u32,
-    hits: &'a [Hit],
-}
-
-/// Reads the value columns at `hits` (in the order of the index). Returns one array a column,
-/// with a row a hit. Stops as soon as the values pass the budget.
+/// Reads the value columns at `hits` (a list a unit, in the order of the index). Returns one
+/// array a column, with a row a hit. Stops as soon as the values pass the budget.
 pub fn gather(
     index: &Index,
-    hits: &[Hit],
+    hits: &[Vec<Hit>],
     targets: &[Arrow],
     limits: Limits<'_>,
 ) -> Result<Vec<ArrayRef>, PassError> {
-    let units: Vec<UnitHits<'_>> = hits
-        .chunk_by(|left, right| left.unit == right.unit)
-        .map(|hits| UnitHits {
-            unit: hits[0].unit,
-            hits,
-        })
+    let units: Vec<usize> = (0..hits.len())
+        .filter(|&unit| !hits[unit].is_empty())
         .collect();
     let column_count = targets.len();
     // Work is a column of a unit, so that a few large row groups still use all threads.
-    let work: Vec<(usize, usize)> = (0..units.len())
-        .flat_map(|unit| (0..column_count).map(move |column| (unit, column)))
+    let work: Vec<(usize, usize)> = units
+        .iter()
+        .flat_map(|&unit| (0..column_count).map(move |column| (unit, column)))
         .collect();
     let held = AtomicU64::new(0);
     let pieces = map_parallel(limits.threads, &work, limits.clock, |_, &(unit, column)| {
         if limits.stop.is_requested() {
             return Err(PassError::Stopped);
         }
-        let UnitHits { unit, hits } = &units[unit];
-        let unit = index.units[*unit as usize];
+        let rows: Vec<u32> = hits[unit].iter().map(|hit| hit.row).collect();
+        let unit = index.units[unit];
         let file = &index.files[unit.file];
-        let rows: Vec<u32> = hits.iter().map(|hit| hit.row).collect();
         let array =
             read_column(file, unit.group, &file.columns[column], &rows).map_err(|reason| {
                 let reason = format!(
@@ -125,7 +115,13 @@ fn read_column(
             natural,
             target,
         } => {
-            let array = read_leaf(file, group, *leaf, natural, rows)?;
+            let hits = LeafHits {
+                file,
+                group,
+                leaf: *leaf,
+                rows,
+            };
+            let array = read_leaf(&hits, natural)?;
             adapt(&array, target)
         }
         ValueReader::Whole { root, target } => read_whole(file, group, *root, target, rows),
@@ -176,150 +172,88 @@ fn each_hit<T: DataType>(
     Ok(())
 }
 
-fn primitive<T: DataType, A: ArrowPrimitiveType>(
-    file: &IndexFile,
+/// Where the values of one leaf are.
+struct LeafHits<'a> {
+    file: &'a IndexFile,
     group: usize,
     leaf: usize,
-    rows: &[u32],
-    convert: impl Fn(&T::T) -> A::Native,
-) -> Result<PrimitiveArray<A>, String> {
-    let mut builder = PrimitiveBuilder::<A>::with_capacity(rows.len());
-    each_hit::<T>(file, group, leaf, rows, |value| {
-        builder.append_option(value.map(&convert))
-    })?;
-    Ok(builder.finish())
+    rows: &'a [u32],
 }
 
-fn read_leaf(
-    file: &IndexFile,
-    group: usize,
-    leaf: usize,
-    natural: &Arrow,
-    rows: &[u32],
-) -> Result<ArrayRef, String> {
-    let int =
-        |_: ()| primitive::<Int32Type, types::Int32Type>(file, group, leaf, rows, |value| *value);
-    let long =
-        |_: ()| primitive::<Int64Type, types::Int64Type>(file, group, leaf, rows, |value| *value);
-    Ok(match natural {
-        Arrow::Boolean => {
-            let mut builder = BooleanBuilder::with_capacity(rows.len());
-            each_hit::<BoolType>(file, group, leaf, rows, |value| {
-                builder.append_option(value.copied())
-            })?;
-            Arc::new(builder.finish())
+impl LeafHits<'_> {
+    fn each<T: DataType>(&self, push: impl FnMut(Option<&T::T>)) -> Result<(), String> {
+        each_hit::<T>(self.file, self.group, self.leaf, self.rows, push)
+    }
+
+    /// Values as they are, or narrowed to what their annotation says they are.
+    fn numbers<T: DataType, A: ArrowPrimitiveType>(
+        &self,
+        convert: impl Fn(&T::T) -> A::Native,
+    ) -> Result<ArrayRef, String> {
+        let mut builder = PrimitiveBuilder::<A>::with_capacity(self.rows.len());
+        self.each::<T>(|value| builder.append_option(value.map(&convert)))?;
+        Ok(Arc::new(builder.finish()))
+    }
+
+    fn booleans(&self) -> Result<ArrayRef, String> {
+        let mut builder = BooleanBuilder::with_capacity(self.rows.len());
+        self.each::<BoolType>(|value| builder.append_option(value.copied()))?;
+        Ok(Arc::new(builder.finish()))
+    }
+
+    fn texts(&self) -> Result<ArrayRef, String> {
+        let count = self.rows.len();
+        let mut builder = LargeStringBuilder::with_capacity(count, count * 16);
+        let mut bad = 0_u64;
+        self.each::<ByteArrayType>(|value| {
+            let text = value.and_then(|value| std::str::from_utf8(value.data()).ok());
+            bad += u64::from(value.is_some() && text.is_none());
+            builder.append_option(text);
+        })?;
+        if bad > 0 {
+            tracing::warn!(
+                file = %self.file.file.uri,
+                row_group = self.group,
+                "{bad} values of a text column are not UTF-8; they are taken as null"
+            );
         }
-        Arrow::Float32 => Arc::new(primitive::<FloatType, types::Float32Type>(
-            file,
-            group,
-            leaf,
-            rows,
-            |value| *value,
-        )?),
-        Arrow::Float64 => Arc::new(primitive::<DoubleType, types::Float64Type>(
-            file,
-            group,
-            leaf,
-            rows,
-            |value| *value,
-        )?),
-        Arrow::Int8 => Arc::new(primitive::<Int32Type, types::Int8Type>(
-            file,
-            group,
-            leaf,
-            rows,
-            |value| *value as i8,
-        )?),
-        Arrow::Int16 => Arc::new(primitive::<Int32Type, types::Int16Type>(
-            file,
-            group,
-            leaf,
-            rows,
-            |value| *value as i16,
-        )?),
-        Arrow::Int32 => Arc::new(int(())?),
-        Arrow::UInt8 => Arc::new(primitive::<Int32Type, types::UInt8Type>(
-            file,
-            group,
-            leaf,
-            rows,
-            |value| *value as u8,
-        )?),
-        Arrow::UInt16 => Arc::new(primitive::<Int32Type, types::UInt16Type>(
-            file,
-            group,
-            leaf,
-            rows,
-            |value| *value as u16,
-        )?),
-        Arrow::UInt32 => Arc::new(primitive::<Int32Type, types::UInt32Type>(
-            file,
-            group,
-            leaf,
-            rows,
-            |value| *value as u32,
-        )?),
-        Arrow::Date32 => Arc::new(int(())?.reinterpret_cast::<types::Date32Type>()),
-        Arrow::Int64 => Arc::new(long(())?),
-        Arrow::UInt64 => Arc::new(primitive::<Int64Type, types::UInt64Type>(
-            file,
-            group,
-            leaf,
-            rows,
-            |value| *value as u64,
-        )?),
-        Arrow::Timestamp(unit, zone) => {
-            let values = long(())?;
-            let zone = zone.clone();
-            match unit {
-                TimeUnit::Second => Arc::new(
-                    values
-                        .reinterpret_cast::<types::TimestampSecondType>()
-                        .with_timezone_opt(zone),
-                ),
-                TimeUnit::Millisecond => Arc::new(
-                    values
-                        .reinterpret_cast::<types::TimestampMillisecondType>()
-                        .with_timezone_opt(zone),
-                ),
-                TimeUnit::Microsecond => Arc::new(
-                    values
-                        .reinterpret_cast::<types::TimestampMicrosecondType>()
-                        .with_timezone_opt(zone),
-                ),
-                TimeUnit::Nanosecond => Arc::new(
-                    values
-                        .reinterpret_cast::<types::TimestampNanosecondType>()
-                        .with_timezone_opt(zone),
-                ),
-            }
+        Ok(Arc::new(builder.finish()))
+    }
+
+    fn blobs(&self) -> Result<ArrayRef, String> {
+        let count = self.rows.len();
+        let mut builder = LargeBinaryBuilder::with_capacity(count, count * 16);
+        self.each::<ByteArrayType>(|value| builder.append_option(value.map(|value| value.data())))?;
+        Ok(Arc::new(builder.finish()))
+    }
+}
+
+fn read_leaf(hits: &LeafHits<'_>, natural: &Arrow) -> Result<ArrayRef, String> {
+    let array = match natural {
+        Arrow::Boolean => hits.booleans(),
+        Arrow::Float32 => hits.numbers::<FloatType, types::Float32Type>(|value| *value),
+        Arrow::Float64 => hits.numbers::<DoubleType, types::Float64Type>(|value| *value),
+        Arrow::Int8 => hits.numbers::<Int32Type, types::Int8Type>(|value| *value as i8),
+        Arrow::Int16 => hits.numbers::<Int32Type, types::Int16Type>(|value| *value as i16),
+        Arrow::UInt8 => hits.numbers::<Int32Type, types::UInt8Type>(|value| *value as u8),
+        Arrow::UInt16 => hits.numbers::<Int32Type, types::UInt16Type>(|value| *value as u16),
+        Arrow::UInt32 => hits.numbers::<Int32Type, types::UInt32Type>(|value| *value as u32),
+        Arrow::Int32 | Arrow::Date32 => hits.numbers::<Int32Type, types::Int32Type>(|value| *value),
+        Arrow::UInt64 => hits.numbers::<Int64Type, types::UInt64Type>(|value| *value as u64),
+        Arrow::Int64 | Arrow::Timestamp(_, _) => {
+            hits.numbers::<Int64Type, types::Int64Type>(|value| *value)
         }
-        Arrow::Utf8 => {
-            let mut builder = LargeStringBuilder::with_capacity(rows.len(), rows.len() * 16);
-            let mut bad = 0_u64;
-            each_hit::<ByteArrayType>(file, group, leaf, rows, |value| {
-                let text = value.and_then(|value| std::str::from_utf8(value.data()).ok());
-                bad += u64::from(value.is_some() && text.is_none());
-                builder.append_option(text);
-            })?;
-            if bad > 0 {
-                tracing::warn!(
-                    file = %file.file.uri,
-                    row_group = group,
-                    "{bad} values of a text column are not UTF-8; they are taken as null"
-                );
-            }
-            Arc::new(builder.finish())
+        Arrow::Utf8 => hits.texts(),
+        Arrow::Binary => hits.blobs(),
+        other => Err(format!("type {other} cannot be read leaf by leaf")),
+    }?;
+    match natural {
+        // The same integers under another name.
+        Arrow::Date32 | Arrow::Timestamp(_, _) => {
+            cast(&array, natural).map_err(|error| error.to_string())
         }
-        Arrow::Binary => {
-            let mut builder = LargeBinaryBuilder::with_capacity(rows.len(), rows.len() * 16);
-            each_hit::<ByteArrayType>(file, group, leaf, rows, |value| {
-                builder.append_option(value.map(|value| value.data()))
-            })?;
-            Arc::new(builder.finish())
-        }
-        other => return Err(format!("type {other} cannot be read leaf by leaf")),
-    })
+        _ => Ok(array),
+    }
 }
 
 /// Reads a column by Arrow's record assembly, whole, and takes the hits of each batch.

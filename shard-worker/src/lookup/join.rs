@@ -90,18 +90,18 @@ impl Lookup for JoinLookup {
             rows_read: probed.rows_read,
             rows_pruned: probed.rows_pruned,
             null_keys: probed.null_keys,
-            keys: table.len() as u64,
+            keys: table.distinct() as u64,
             ..PassStats::default()
         };
-        stats.keys_found = probed.hits.len() as u64;
+        stats.keys_found = probed.hits.iter().map(|hits| hits.len() as u64).sum();
         let targets: Vec<Arrow> = self
             .fields
             .iter()
             .map(|field| field.data_type().clone())
             .collect();
         let columns = gather(&self.index, &probed.hits, &targets, limits)?;
-        let mut row_of_key = vec![NONE; table.len()];
-        for (row, hit) in probed.hits.iter().enumerate() {
+        let mut row_of_key = vec![NONE; table.numbers()];
+        for (row, hit) in probed.hits.iter().flatten().enumerate() {
             row_of_key[hit.key as usize] = row as u32;
         }
         let rows = rows_of(table.into_rows(), &row_of_key);

@@ -3,6 +3,9 @@
 //! The table is built on the shards' side and the index streams past it, so its size follows
 //! the memory budget, never the index.
 
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::keys::KeyColumn;
@@ -16,22 +19,22 @@ pub type Group = u16;
 /// A row that belongs to no group.
 pub const NO_GROUP: Group = Group::MAX;
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    shard: u32,
-    row: u32,
-    group: Group,
-}
+/// Hash bits that a slot holds beside a number.
+const TAG: u64 = !0xffff_ffff;
 
-/// Distinct keys, numbered in the order of first appearance.
+/// Distinct keys. The number of a key is that of a row that has it, all shards' rows counted
+/// on: which of several rows depends on chance, that equal keys have one number does not.
 #[derive(Debug)]
 pub struct KeyTable<'a> {
     shards: Vec<&'a KeyColumn>,
+    groups: &'a [Vec<Group>],
+    /// For each shard, the number of its first row; at the end, how many rows there are.
+    starts: Vec<u32>,
     /// Upper half: hash bits that tell most other keys apart; lower half: number + 1, 0 is free.
-    slots: Vec<u64>,
+    slots: Vec<AtomicU64>,
     mask: u64,
-    entries: Vec<Entry>,
     rows: Vec<Vec<u32>>,
+    distinct: usize,
 }
 
 /// Hash of a key within a group.
@@ -41,114 +44,124 @@ pub fn hash(key: &[u8], group: Group) -> u64 {
 }
 
 impl<'a> KeyTable<'a> {
-    /// Numbers the keys of `shards`; `groups` says for each shard where its rows look. Hashing
-    /// is shared out over threads, numbering is not: numbers depend on the rows' order alone.
+    /// Numbers the keys of `shards`; `groups` says for each shard where its rows look. Shards
+    /// are shared out over threads, which all fill one table.
     pub fn build(
         shards: Vec<&'a KeyColumn>,
-        groups: &[Vec<Group>],
+        groups: &'a [Vec<Group>],
         threads: usize,
         clock: &CpuClock,
     ) -> Self {
-        let hashes = map_parallel(threads, groups, clock, |shard, groups| {
-            let keys = shards[shard];
-            let hash_of = |(row, &group): (usize, &Group)| match keys.get(row) {
-                Some(key) if group != NO_GROUP => hash(key, group),
-                _ => 0,
-            };
-            Ok::<Vec<u64>, std::convert::Infallible>(
-                groups.iter().enumerate().map(hash_of).collect(),
-            )
-        });
-        let hashes = hashes.unwrap_or_default();
-        clock.time(|| Self::number(shards, groups, &hashes))
-    }
-
-    fn number(shards: Vec<&'a KeyColumn>, groups: &[Vec<Group>], hashes: &[Vec<u64>]) -> Self {
-        let total: usize = shards.iter().map(|keys| keys.len()).sum();
+        let mut starts = Vec::with_capacity(shards.len() + 1);
+        starts.push(0_u32);
+        for keys in &shards {
+            starts.push(starts[starts.len() - 1] + keys.len() as u32);
+        }
+        let total = starts[shards.len()] as usize;
         let capacity = (total * 2).next_power_of_two().max(16);
         let mut table = Self {
-            slots: vec![0; capacity],
+            groups,
+            starts,
+            slots: std::iter::repeat_with(|| AtomicU64::new(0))
+                .take(capacity)
+                .collect(),
             mask: capacity as u64 - 1,
-            entries: Vec::with_capacity(total),
-            rows: Vec::with_capacity(shards.len()),
+            rows: Vec::new(),
+            distinct: 0,
             shards,
         };
-        for (shard, groups) in groups.iter().enumerate() {
-            let keys = table.shards[shard];
-            let mut numbers = Vec::with_capacity(keys.len());
-            for (row, &group) in groups.iter().enumerate() {
-                let number = match keys.get(row) {
-                    Some(key) if group != NO_GROUP => table.insert(
-                        key,
-                        hashes[shard][row],
-                        Entry {
-                            shard: shard as u32,
-                            row: row as u32,
-                            group,
-                        },
-                    ),
-                    _ => NONE,
-                };
-                numbers.push(number);
-            }
-            table.rows.push(numbers);
+        let numbered = map_parallel(threads, &table.shards, clock, |shard, _| {
+            Ok::<_, Infallible>(table.number(shard))
+        });
+        for (rows, new) in numbered.unwrap_or_default() {
+            table.rows.push(rows);
+            table.distinct += new;
         }
-        table.entries.shrink_to_fit();
         table
     }
 
-    fn insert(&mut self, key: &[u8], hash: u64, entry: Entry) -> u32 {
-        let tag = hash & !0xffff_ffff;
+    /// Numbers the rows of one shard; returns how many keys were new, too.
+    fn number(&self, shard: usize) -> (Vec<u32>, usize) {
+        let keys = self.shards[shard];
+        let mut new = 0;
+        let number_of = |(row, &group): (usize, &Group)| match keys.get(row) {
+            Some(key) if group != NO_GROUP => {
+                let own = self.starts[shard] + row as u32;
+                let number = self.insert(key, group, own);
+                new += usize::from(number == own);
+                number
+            }
+            _ => NONE,
+        };
+        let rows = self.groups[shard]
+            .iter()
+            .enumerate()
+            .map(number_of)
+            .collect();
+        (rows, new)
+    }
+
+    /// The number of a key, which is `own` if no row had it before. A slot is filled once and
+    /// never changes, and all that it refers to was there before the threads were: no order of
+    /// memory accesses matters.
+    fn insert(&self, key: &[u8], group: Group, own: u32) -> u32 {
+        let hash = hash(key, group);
         let mut at = hash & self.mask;
         loop {
-            let slot = self.slots[at as usize];
+            let place = &self.slots[at as usize];
+            let mut slot = place.load(Ordering::Relaxed);
             if slot == 0 {
-                let number = self.entries.len() as u32;
-                self.entries.push(entry);
-                self.slots[at as usize] = tag | u64::from(number + 1);
-                return number;
+                let filled = (hash & TAG) | u64::from(own + 1);
+                match place.compare_exchange(0, filled, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => return own,
+                    Err(other) => slot = other,
+                }
             }
-            let number = slot as u32 - 1;
-            if slot & !0xffff_ffff == tag && self.is(number, key, entry.group) {
+            if let Some(number) = self.matching(slot, hash, key, group) {
                 return number;
             }
             at = (at + 1) & self.mask;
         }
-    }
-
-    fn is(&self, number: u32, key: &[u8], group: Group) -> bool {
-        let entry = self.entries[number as usize];
-        entry.group == group
-            && self.shards[entry.shard as usize].get(entry.row as usize) == Some(key)
     }
 
     /// Number of a key, if a shard holds it.
     #[inline]
     pub fn find(&self, key: &[u8], group: Group) -> Option<u32> {
         let hash = hash(key, group);
-        let tag = hash & !0xffff_ffff;
         let mut at = hash & self.mask;
         loop {
-            let slot = self.slots[at as usize];
+            let slot = self.slots[at as usize].load(Ordering::Relaxed);
             if slot == 0 {
                 return None;
             }
-            let number = slot as u32 - 1;
-            if slot & !0xffff_ffff == tag && self.is(number, key, group) {
+            if let Some(number) = self.matching(slot, hash, key, group) {
                 return Some(number);
             }
             at = (at + 1) & self.mask;
         }
     }
 
-    /// How many distinct keys there are.
-    pub fn len(&self) -> usize {
-        self.entries.len()
+    /// The number in a filled slot, if that is the key's.
+    #[inline]
+    fn matching(&self, slot: u64, hash: u64, key: &[u8], group: Group) -> Option<u32> {
+        let number = slot as u32 - 1;
+        (slot & TAG == hash & TAG && self.is(number, key, group)).then_some(number)
     }
 
-    /// Whether no row has a key to look up.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    fn is(&self, number: u32, key: &[u8], group: Group) -> bool {
+        let shard = self.starts.partition_point(|&start| start <= number) - 1;
+        let row = (number - self.starts[shard]) as usize;
+        self.groups[shard][row] == group && self.shards[shard].get(row) == Some(key)
+    }
+
+    /// Every number is below this.
+    pub fn numbers(&self) -> usize {
+        self.starts[self.shards.len()] as usize
+    }
+
+    /// How many distinct keys there are.
+    pub fn distinct(&self) -> usize {
+        self.distinct
     }
 
     /// Takes out, for each shard, the number of each row's key ([`NONE`] without one).
@@ -176,6 +189,25 @@ mod tests {
         column
     }
 
+    #[test]
+    fn threads_that_meet_agree_on_one_number_a_key() {
+        let keys: Vec<_> = (0..5000_u32)
+            .map(|key| Some(key.to_le_bytes().to_vec()))
+            .collect();
+        // Every key is in every shard, so that all threads insert the same ones at once.
+        let columns: Vec<_> = (0..8).map(|_| column(&keys)).collect();
+        let groups = vec![vec![0; keys.len()]; columns.len()];
+        let table = KeyTable::build(columns.iter().collect(), &groups, 4, &CpuClock::default());
+        assert_eq!(table.distinct(), keys.len());
+        for (row, key) in keys.iter().flatten().enumerate() {
+            let number = table.find(key, 0);
+            assert!(
+                (0..8).all(|shard| Some(table.rows(shard)[row]) == number),
+                "{row}"
+            );
+        }
+    }
+
     proptest! {
         #[test]
         fn finds_exactly_the_keys_of_the_group(
@@ -185,6 +217,11 @@ mod tests {
             let column = column(&keys.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>());
             let groups = vec![keys.iter().map(|(_, group)| if *group == 2 { NO_GROUP } else { *group }).collect::<Vec<_>>()];
             let table = KeyTable::build(vec![&column], &groups, 2, &CpuClock::default());
+            let distinct: std::collections::BTreeSet<_> = keys
+                .iter()
+                .filter_map(|(key, group)| (*group != 2).then_some((key.as_ref()?, group)))
+                .collect();
+            prop_assert_eq!(table.distinct(), distinct.len());
             for (probe, group) in &probes {
                 let expected = keys.iter().any(|(key, g)| *g != 2 && g == group && key.as_ref() == Some(probe));
                 prop_assert_eq!(table.find(probe, *group).is_some(), expected);

@@ -1,8 +1,11 @@
 //! First half of a pass: stream the index's keys past the table and note, for every key that a
 //! shard holds, the last row of the index that has it.
 
-use std::sync::Arc;
+use std::cmp::Reverse;
+use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use parquet::file::statistics::Statistics;
 
@@ -15,11 +18,18 @@ use crate::lookup::{Limits, PassError};
 use crate::parquet_file::chunk_range;
 use crate::workers::map_parallel;
 
-/// A row of the index: unit and row within it, ordered by position in the index.
+/// Pieces of work a thread that the rows of an index should make up, so that no thread waits
+/// long for the last piece.
+const PARTS_PER_THREAD: usize = 16;
+/// Smaller pieces, in rows, are not worth their start.
+const SMALLEST_PART: usize = 16 << 10;
+/// Larger chunks, in bytes, are read by one thread, window by window: pieces of a chunk share
+/// its bytes.
+const LARGEST_SHARED: u64 = 16 << 20;
+
+/// A row of a unit that has a key of the shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hit {
-    /// Number of the unit.
-    pub unit: u32,
     /// Row in the unit.
     pub row: u32,
     /// Number of the key that was found.
@@ -29,8 +39,9 @@ pub struct Hit {
 /// What a pass over the keys found.
 #[derive(Debug, Default)]
 pub struct Probed {
-    /// One entry a matched key, in the order of the index.
-    pub hits: Vec<Hit>,
+    /// For each unit, in the order of the index, its hits, in the order of its rows: one a
+    /// matched key.
+    pub hits: Vec<Vec<Hit>>,
     /// Rows of the index that were read.
     pub rows_read: u64,
     /// Rows of the index that were passed over by statistics.
@@ -43,21 +54,46 @@ pub struct Probed {
 struct Bounds<'a>(Vec<Option<(&'a [u8], &'a [u8])>>);
 
 impl<'a> Bounds<'a> {
-    fn of(shards: &[&'a KeyColumn], groups: &[Vec<Group>], group_count: usize) -> Self {
-        let mut bounds: Vec<Option<(&[u8], &[u8])>> = vec![None; group_count];
-        for (keys, groups) in shards.iter().zip(groups) {
-            for (row, &group) in groups.iter().enumerate() {
-                // A source without an index file has no bounds, and nothing to prune.
-                let Some(bound) = bounds.get_mut(usize::from(group)) else {
-                    continue;
-                };
-                if let Some(key) = keys.get(row) {
-                    *bound =
-                        Some(bound.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
-                }
+    fn of(
+        shards: &[&'a KeyColumn],
+        groups: &[Vec<Group>],
+        group_count: usize,
+        limits: Limits<'_>,
+    ) -> Self {
+        let each = map_parallel(limits.threads, shards, limits.clock, |shard, keys| {
+            Ok::<_, Infallible>(Self::of_shard(keys, &groups[shard], group_count))
+        });
+        let mut bounds = Self(vec![None; group_count]);
+        for of_shard in each.unwrap_or_default() {
+            for (group, (low, high)) in of_shard
+                .0
+                .into_iter()
+                .enumerate()
+                .filter_map(|(group, bound)| Some((group, bound?)))
+            {
+                bounds.include(group, low, high);
             }
         }
-        Self(bounds)
+        bounds
+    }
+
+    fn of_shard(keys: &'a KeyColumn, groups: &[Group], group_count: usize) -> Self {
+        let mut bounds = Self(vec![None; group_count]);
+        for (row, &group) in groups.iter().enumerate() {
+            if let Some(key) = keys.get(row) {
+                bounds.include(usize::from(group), key, key);
+            }
+        }
+        bounds
+    }
+
+    /// A source without an index file has no bounds, and nothing to prune.
+    fn include(&mut self, group: usize, low: &'a [u8], high: &'a [u8]) {
+        if let Some(bound) = self.0.get_mut(group) {
+            *bound = Some(bound.map_or((low, high), |(lowest, highest)| {
+                (lowest.min(low), highest.max(high))
+            }));
+        }
     }
 
     /// Whether a row group can hold a key of its file's group. Statistics only ever rule out;
@@ -80,6 +116,52 @@ impl<'a> Bounds<'a> {
     }
 }
 
+/// Rows of a unit that are one piece of work.
+struct Part {
+    unit: usize,
+    rows: Range<usize>,
+}
+
+/// How many parts a unit of `rows` rows and `bytes` bytes of keys is read in, if the index has
+/// `index_rows` in all.
+fn part_count(rows: usize, bytes: u64, index_rows: u64, threads: usize) -> usize {
+    if threads < 2 || bytes > LARGEST_SHARED {
+        return 1;
+    }
+    let pieces = (threads * PARTS_PER_THREAD) as u64;
+    let wanted = (index_rows / pieces).max(SMALLEST_PART as u64);
+    (rows as u64).div_ceil(wanted).max(1) as usize
+}
+
+/// The bytes of a unit's keys, for the parts that read them; let go with the last of them.
+#[derive(Default)]
+struct SharedChunk(Mutex<(Option<WindowedChunk>, usize)>);
+
+impl SharedChunk {
+    fn open(&self, new: impl FnOnce() -> WindowedChunk) -> WindowedChunk {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0.get_or_insert_with(new).clone()
+    }
+
+    fn part_is_read(&self, parts: usize) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.1 += 1;
+        if state.1 == parts {
+            state.0 = None;
+        }
+    }
+}
+
+/// One pass of keys.
+struct Probe<'a> {
+    index: &'a Index,
+    table: &'a KeyTable<'a>,
+    /// For each key, the last row of the index that has it: unit and row + 1; 0 is none.
+    last: Vec<AtomicU64>,
+    parts_of_unit: Vec<usize>,
+    chunks: Vec<SharedChunk>,
+}
+
 /// Streams the keys. Deterministic: the last row of the index wins, whatever thread met it.
 pub fn probe(
     index: &Index,
@@ -88,91 +170,166 @@ pub fn probe(
     groups: &[Vec<Group>],
     limits: Limits<'_>,
 ) -> Result<Probed, PassError> {
+    let Limits { threads, clock, .. } = limits;
     let group_count = index
         .files
         .iter()
         .map(|file| usize::from(file.group) + 1)
         .max()
         .unwrap_or(0);
-    let bounds = Bounds::of(shards, groups, group_count);
-    // Position in the index + 1; 0 is no match.
-    let last: Vec<AtomicU64> = (0..table.len()).map(|_| AtomicU64::new(0)).collect();
-    // Long units first, so that no thread is left with one at the end.
-    let mut order: Vec<usize> = (0..index.units.len()).collect();
-    order.sort_by_key(|&unit| (std::cmp::Reverse(index.units[unit].rows), unit));
-    let counts = map_parallel(limits.threads, &order, limits.clock, |_, &unit| {
-        if limits.stop.is_requested() {
-            return Err(PassError::Stopped);
-        }
-        probe_unit(index, unit, table, &bounds, &last).map_err(PassError::Failed)
-    })?;
+    let bounds = Bounds::of(shards, groups, group_count, limits);
     let mut probed = Probed::default();
-    for (read, pruned, nulls) in counts {
-        probed.rows_read += read;
-        probed.rows_pruned += pruned;
-        probed.null_keys += nulls;
+    let mut parts_of_unit = vec![0; index.units.len()];
+    let mut order = Vec::with_capacity(index.units.len());
+    for (number, unit) in index.units.iter().enumerate() {
+        let file = &index.files[unit.file];
+        let chunk = file
+            .file
+            .metadata
+            .row_group(unit.group)
+            .column(file.key_leaf);
+        if bounds.may_match(file.group, chunk.statistics()) {
+            let bytes = chunk.compressed_size().max(0) as u64;
+            parts_of_unit[number] = part_count(unit.rows, bytes, index.rows, threads);
+            order.push(number);
+        } else {
+            probed.rows_pruned += unit.rows as u64;
+        }
     }
-    probed.hits = last
+    // Long units first, so that no thread is left with one at the end.
+    order.sort_by_key(|&unit| (Reverse(index.units[unit].rows), unit));
+    let parts: Vec<Part> = order
         .iter()
-        .enumerate()
-        .filter_map(|(key, position)| {
-            let position = position.load(Ordering::Relaxed).checked_sub(1)?;
-            Some(Hit {
-                unit: (position >> 32) as u32,
-                row: position as u32,
-                key: key as u32,
+        .flat_map(|&unit| {
+            let (count, rows) = (parts_of_unit[unit], index.units[unit].rows);
+            (0..count).map(move |part| Part {
+                unit,
+                rows: rows * part / count..rows * (part + 1) / count,
             })
         })
         .collect();
-    probed.hits.sort_unstable();
+    let probe = Probe {
+        index,
+        table,
+        last: std::iter::repeat_with(AtomicU64::default)
+            .take(table.numbers())
+            .collect(),
+        chunks: std::iter::repeat_with(SharedChunk::default)
+            .take(index.units.len())
+            .collect(),
+        parts_of_unit,
+    };
+    let counts = map_parallel(threads, &parts, clock, |_, part| {
+        if limits.stop.is_requested() {
+            return Err(PassError::Stopped);
+        }
+        probe.read(part).map_err(PassError::Failed)
+    })?;
+    for (read, nulls) in counts {
+        probed.rows_read += read;
+        probed.null_keys += nulls;
+    }
+    probed.hits = probe.into_hits(limits)?;
     Ok(probed)
 }
 
-fn probe_unit(
-    index: &Index,
-    number: usize,
-    table: &KeyTable<'_>,
-    bounds: &Bounds<'_>,
-    last: &[AtomicU64],
-) -> Result<(u64, u64, u64)> {
-    let Unit { file, group, rows } = index.units[number];
-    let index_file = &index.files[file];
-    let chunk = index_file
-        .file
-        .metadata
-        .row_group(group)
-        .column(index_file.key_leaf);
-    if !bounds.may_match(index_file.group, chunk.statistics()) {
-        return Ok((0, rows as u64, 0));
-    }
-    let range = chunk_range(chunk, index_file.file.meta.size).ok_or_else(|| {
-        Error::side_input(&index_file.file.uri, "key column lies outside the file")
-    })?;
-    let source = Arc::new(WindowedChunk::new(index_file.object.clone(), range));
-    let base = (number as u64) << 32;
-    let mut nulls = 0;
-    keys::visit(
-        source,
-        &index_file.file,
-        group,
-        index_file.key_leaf,
-        |row, key| {
+impl Probe<'_> {
+    /// Looks up the keys of a part. Returns its rows, and how many of them have none.
+    fn read(&self, part: &Part) -> Result<(u64, u64)> {
+        let Unit { file, group, .. } = self.index.units[part.unit];
+        let file = &self.index.files[file];
+        let (uri, leaf) = (&file.file.uri, file.key_leaf);
+        let chunk = file.file.metadata.row_group(group).column(leaf);
+        let range = chunk_range(chunk, file.file.meta.size)
+            .ok_or_else(|| Error::side_input(uri, "key column lies outside the file"))?;
+        let parts = self.parts_of_unit[part.unit];
+        let source = self.chunks[part.unit].open(|| {
+            let object = file.object.clone();
+            if parts > 1 {
+                WindowedChunk::whole(object, range)
+            } else {
+                WindowedChunk::new(object, range)
+            }
+        });
+        let base = (part.unit as u64) << 32;
+        let (mut rows, mut nulls) = (0, 0);
+        let visit = |row: usize, key: Option<&[u8]>| {
+            rows += 1;
             match key {
                 Some(key) => {
-                    if let Some(found) = table.find(key, index_file.group) {
-                        last[found as usize].fetch_max(base + row as u64 + 1, Ordering::Relaxed);
+                    if let Some(found) = self.table.find(key, file.group) {
+                        let position = base + row as u64 + 1;
+                        self.last[found as usize].fetch_max(position, Ordering::Relaxed);
                     }
                 }
                 None => nulls += 1,
             }
             Ok(())
-        },
-    )
-    .map_err(|error| {
-        Error::side_input(
-            &index_file.file.uri,
-            format!("row group {group}, key column: {error}"),
+        };
+        let rows_of_part = part.rows.clone();
+        keys::visit_part(
+            Arc::new(source),
+            &file.file,
+            group,
+            leaf,
+            rows_of_part,
+            visit,
         )
-    })?;
-    Ok((rows as u64, 0, nulls))
+        .map_err(|error| {
+            let reason = format!("row group {group}, key column: {error}");
+            Error::side_input(uri, reason)
+        })?;
+        self.chunks[part.unit].part_is_read(parts);
+        Ok((rows, nulls))
+    }
+
+    /// The hits of each unit, in order.
+    fn into_hits(self, limits: Limits<'_>) -> Result<Vec<Vec<Hit>>, PassError> {
+        let mut units: Vec<Vec<Hit>> = vec![Vec::new(); self.index.units.len()];
+        for (key, position) in self.last.into_iter().enumerate() {
+            if let Some(position) = position.into_inner().checked_sub(1) {
+                units[(position >> 32) as usize].push(Hit {
+                    row: position as u32,
+                    key: key as u32,
+                });
+            }
+        }
+        let units: Vec<Mutex<Vec<Hit>>> = units.into_iter().map(Mutex::new).collect();
+        map_parallel(limits.threads, &units, limits.clock, |_, hits| {
+            hits.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .sort_unstable();
+            Ok::<_, PassError>(())
+        })?;
+        let unlock =
+            |hits: Mutex<Vec<Hit>>| hits.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(units.into_iter().map(unlock).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_split_only_where_threads_would_wait() {
+        const MIB: u64 = 1 << 20;
+        // (rows, bytes of keys, rows of the index, threads) and how many parts that makes.
+        let table = [
+            ((131_072, MIB, 2_000_000, 2), 3),
+            ((131_072, MIB, 2_000_000, 1), 1),
+            ((131_072, MIB, 262_000_000, 64), 1),
+            ((1_000_000, 10 * MIB, 1_000_000, 2), 32),
+            // Too large to be held as a whole.
+            ((10_000_000, 100 * MIB, 10_000_000, 2), 1),
+            ((1_000, MIB, 1_000, 64), 1),
+        ];
+        for ((rows, bytes, index_rows, threads), expected) in table {
+            assert_eq!(
+                part_count(rows, bytes, index_rows, threads),
+                expected,
+                "{rows} rows, {threads} threads"
+            );
+        }
+    }
 }

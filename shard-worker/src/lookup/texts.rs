@@ -247,7 +247,7 @@ impl Lookup for TextLookup {
         let best = self
             .fields
             .iter()
-            .map(|_| (0..table.len()).map(|_| None).collect())
+            .map(|_| (0..table.numbers()).map(|_| None).collect())
             .collect();
         // Texts are held twice while the columns are built.
         let keeper = Keeper {
@@ -272,7 +272,7 @@ impl Lookup for TextLookup {
             }
         })?;
         let mut stats = PassStats {
-            keys: table.len() as u64,
+            keys: table.distinct() as u64,
             ..PassStats::default()
         };
         parts.iter().for_each(|part| stats.add(part));
@@ -280,7 +280,7 @@ impl Lookup for TextLookup {
             .state
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let mut row_of_key = vec![NONE; table.len()];
+        let mut row_of_key = vec![NONE; table.numbers()];
         let mut found: Vec<usize> = Vec::new();
         for (key, row) in row_of_key.iter_mut().enumerate() {
             if kept.best.iter().any(|column| column[key].is_some()) {

@@ -51,16 +51,29 @@ struct State {
 struct Inner {
     object: RemoteObject,
     end: u64,
+    window: u64,
     state: Mutex<State>,
 }
 
-/// A [`ChunkReader`] over `range` of an object that holds two windows at most.
+/// A [`ChunkReader`] over `range` of an object that holds two windows at most, each of which is
+/// kept while the reads lie in it.
 #[derive(Debug, Clone)]
 pub struct WindowedChunk(Arc<Inner>);
 
 impl WindowedChunk {
     /// Reads nothing yet.
     pub fn new(object: RemoteObject, range: Range<u64>) -> Self {
+        Self::with_window(object, range, WINDOW)
+    }
+
+    /// Reads all of `range` at once when it is first asked for its start, and keeps it: several
+    /// readers at different places may share one.
+    pub fn whole(object: RemoteObject, range: Range<u64>) -> Self {
+        let length = range.end - range.start;
+        Self::with_window(object, range, length)
+    }
+
+    fn with_window(object: RemoteObject, range: Range<u64>, window: u64) -> Self {
         let state = State {
             start: range.start,
             bytes: Bytes::new(),
@@ -69,6 +82,7 @@ impl WindowedChunk {
         Self(Arc::new(Inner {
             object,
             end: range.end,
+            window,
             state: Mutex::new(state),
         }))
     }
@@ -97,7 +111,7 @@ impl WindowedChunk {
                     .map_err(|error| ParquetError::External(Box::new(error)))?,
                 _ => {
                     let range =
-                        next..(next + WINDOW.max(needed - kept.len() as u64)).min(inner.end);
+                        next..(next + inner.window.max(needed - kept.len() as u64)).min(inner.end);
                     inner
                         .object
                         .runtime
@@ -116,7 +130,7 @@ impl WindowedChunk {
             };
         }
         if next < inner.end && state.ahead.is_none() {
-            let range = next..(next + WINDOW).min(inner.end);
+            let range = next..(next + inner.window).min(inner.end);
             state.ahead = Some((
                 next,
                 inner.object.runtime.spawn(inner.object.clone().read(range)),

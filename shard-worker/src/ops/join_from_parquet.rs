@@ -27,12 +27,12 @@ pub async fn open(spec: &JoinFromParquet, context: &OpContext<'_>) -> Result<Ope
         .clone()
         .unwrap_or_else(|| context.dataset.key_column.clone());
     let key_column = spec.source_key_column.as_ref().unwrap_or(&target_key);
-    let (store, objects, is_folder) = context.side_input(&spec.source, &[".parquet"]).await?;
+    let input = context.side_input(&spec.source, &[".parquet"]).await?;
     let request = IndexRequest {
         uri: &spec.source,
-        store,
-        objects,
-        is_folder,
+        store: input.store(),
+        objects: input.objects.clone(),
+        is_folder: input.is_folder,
         key_column,
         columns: &fields,
         sources: context.sources,
@@ -54,7 +54,7 @@ pub async fn open(spec: &JoinFromParquet, context: &OpContext<'_>) -> Result<Ope
     };
     Ok(Opened {
         op: Box::new(op),
-        lookup: Some(Box::new(lookup)),
+        lookup: Some(input.watch(lookup)),
         sibling: None,
     })
 }

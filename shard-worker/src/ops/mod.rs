@@ -9,6 +9,7 @@ mod extract_scaffold;
 mod join_from_parquet;
 mod merge_from_sidecar;
 mod recaption_merge;
+mod side_input;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use tokio::runtime::Handle;
 use crate::column_plan::{ColumnPlan, ShardFiles};
 use crate::error::{Error, Result, ShardError};
 use crate::lookup::Lookup;
+use crate::ops::side_input::SideInput;
 use crate::sources::Sources;
 
 /// One operation of the pipeline, with its side inputs open.
@@ -88,17 +90,13 @@ impl OpContext<'_> {
             .ok_or_else(|| Error::Usage(format!("{op}: column {name:?} is not declared; add {{name: {name}, type: ...}} to spec.columns")))
     }
 
-    /// The objects of a side input: one file, or all in a folder, in byte order. Says which.
-    async fn side_input(
-        &self,
-        uri: &str,
-        suffixes: &[&str],
-    ) -> Result<(Arc<dyn Store>, Vec<ObjectMeta>, bool)> {
+    /// The objects of a side input: one file, or all in a folder.
+    async fn side_input(&self, uri: &str, suffixes: &[&str]) -> Result<SideInput> {
         let wanted = |key: &str| suffixes.iter().any(|suffix| key.ends_with(suffix));
         if !uri.ends_with('/') && wanted(uri) {
             let (store, key) = self.stores.open_parent(uri)?;
             match store.head(&key).await {
-                Ok(meta) => return Ok((store, vec![meta], false)),
+                Ok(meta) => return Ok(SideInput::new(store, vec![meta], false)),
                 // A folder may be called `index.parquet`, as some writers do.
                 Err(error)
                     if error.is_not_found() || matches!(error, storage::Error::Invalid { .. }) => {}
@@ -124,7 +122,7 @@ impl OpContext<'_> {
                 ),
             ));
         }
-        Ok((store, objects, true))
+        Ok(SideInput::new(store, objects, true))
     }
 }
 

@@ -43,11 +43,11 @@ pub async fn open(spec: &RecaptionMerge, context: &OpContext<'_>) -> Result<Open
         .source_key_column
         .clone()
         .unwrap_or_else(|| target_key.clone());
-    let (store, objects, _) = context.side_input(&spec.source, &SUFFIXES).await?;
+    let input = context.side_input(&spec.source, &SUFFIXES).await?;
     let files = TextFiles::open(
         &spec.source,
-        store,
-        objects,
+        input.store(),
+        input.objects.clone(),
         key_column,
         spec.columns.clone(),
         context.runtime.clone(),
@@ -61,7 +61,7 @@ pub async fn open(spec: &RecaptionMerge, context: &OpContext<'_>) -> Result<Open
     };
     Ok(Opened {
         op: Box::new(op),
-        lookup: Some(Box::new(lookup)),
+        lookup: Some(input.watch(lookup)),
         sibling: None,
     })
 }

@@ -9,7 +9,7 @@ use storage::{ObjectMeta, Store};
 use crate::error::{Error, Result, ShardError};
 use crate::job::Job;
 use crate::parquet_file::ParquetFile;
-use crate::provenance::Provenance;
+use crate::provenance::{MAGIC, Provenance, REMAINS, remains};
 use crate::run::batch::guarded_future;
 
 /// A shard of main with its final decision.
@@ -58,20 +58,18 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
             by_footer: false,
         });
     };
-    // One object that has just gone or changed is its shard's affair; a store that refuses or
-    // does not answer is the run's.
-    let storage = |error: ShardError| match error {
-        ShardError::Storage(error) if !error.is_not_found() && !error.is_conflict() => {
-            Err(Error::Storage(error))
-        }
-        other => Ok(other),
-    };
     let side = match open_guarded(&*job.output, existing.clone(), job).await {
         Ok(side) => side,
         Err(error) => {
-            let reason = storage(error)?;
-            tracing::info!(shard = %main.key, "made again: {reason}");
-            if matches!(&reason, ShardError::Storage(error) if error.is_not_found()) {
+            let reason = of_the_shard(error)?;
+            let looked = match &reason {
+                ShardError::Storage(_) => None,
+                _ => look_closer(job, &existing).await?,
+            };
+            let Some(finding) = looked else {
+                // It has gone, or is closed to us: the shard is made, and published only where
+                // nothing is in its way.
+                tracing::info!(shard = %main.key, "what is in its place cannot be read: {reason}");
                 return Ok(Decided {
                     main,
                     output: None,
@@ -79,8 +77,9 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
                     kept: None,
                     by_footer: false,
                 });
-            }
-            let decision = after_footer(&existing, &FooterFinding::Unreadable, policy);
+            };
+            tracing::info!(shard = %main.key, ?finding, "not a whole shard: {reason}");
+            let decision = after_footer(&existing, &finding, policy);
             return Ok(Decided {
                 main,
                 output,
@@ -95,7 +94,7 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
     let main_file = match open_guarded(&*job.main, main.clone(), job).await {
         Ok(file) => Some(file),
         Err(error) => {
-            storage(error)?;
+            of_the_shard(error)?;
             None
         }
     };
@@ -109,7 +108,9 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
         .is_some_and(|file| file.num_rows() == side.num_rows());
     let finding = match &provenance {
         None => FooterFinding::Foreign,
-        Some(known) if !known.written_by_us => FooterFinding::Unreadable,
+        Some(known) if !known.written_by_us && known.digest == policy.digest => {
+            FooterFinding::Broken
+        }
         Some(known) => FooterFinding::Ours {
             digest: known.digest.clone(),
             same_main,
@@ -117,12 +118,13 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
         },
     };
     let decision = after_footer(&existing, &finding, policy);
+    let counts = provenance.map(|known| known.counts).unwrap_or_default();
     let kept = (decision == Decision::Skip).then(|| ShardLine {
         path: main.key.clone(),
         status: ShardStatus::Done,
         rows: side.num_rows() as u64,
-        matched: 0,
-        nulls: std::collections::BTreeMap::new(),
+        matched: counts.matched,
+        nulls: counts.nulls,
         main: MainShard {
             size: main.size,
             etag: main.etag.clone(),
@@ -156,6 +158,43 @@ pub async fn refuse_foreign(job: &Job, orphan: &ObjectMeta) -> Result<()> {
             let digest = known.map(|known| known.digest);
             Err(conflict(job, &orphan.key, digest.as_deref()))
         }
+    }
+}
+
+/// An object that has gone, has changed or is closed to us is its shard's affair; a store that
+/// refuses altogether or does not answer is the run's.
+fn of_the_shard(error: ShardError) -> Result<ShardError> {
+    match error {
+        ShardError::Storage(error)
+            if error.is_refused_altogether()
+                || !(error.is_refused() || error.is_not_found() || error.is_conflict()) =>
+        {
+            Err(Error::Storage(error))
+        }
+        other => Ok(other),
+    }
+}
+
+/// Looks at both ends of an object that cannot be parsed; `None` if it has gone meanwhile, or is
+/// closed to us.
+async fn look_closer(job: &Job, meta: &ObjectMeta) -> Result<Option<FooterFinding>> {
+    let tail = meta.size.saturating_sub(REMAINS)..meta.size;
+    let head = 0..meta.size.min(MAGIC.len() as u64).min(tail.start);
+    let ranges: Vec<_> = [head, tail]
+        .into_iter()
+        .filter(|range| !range.is_empty())
+        .collect();
+    let read = job
+        .output
+        .read_ranges(&meta.key, &ranges, Some(&meta.etag))
+        .await;
+    match read {
+        Ok(ends) => {
+            let head = ends.first().map_or(&[][..], |bytes| bytes);
+            let tail = ends.last().map_or(&[][..], |bytes| bytes);
+            Ok(Some(remains(head, tail, &job.digest)))
+        }
+        Err(error) => of_the_shard(error.into()).map(|_| None),
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use storage::state::fence::Fence;
 use storage::state::plan::PlanLine;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::encode::{self, Sidecar};
@@ -17,15 +16,16 @@ use crate::job::Job;
 use crate::lookup::Found;
 use crate::run::batch::{found_for, guarded, guarded_future};
 use crate::run::publish::{payload, publish};
+use crate::run::room::{Room, Taken};
 use crate::run::stop::Stop;
 use crate::run::tally::{ShardDone, ShardOutcome, matches};
 use crate::shard::{self, LoadedShard};
-use crate::workers::CpuClock;
+use crate::workers::{CpuClock, CpuQueue};
 
 /// A loaded shard that waits for its pass.
 pub type Waiting = (PlanLine, Arc<LoadedShard>);
-/// A shard that was loaded, or why not.
-pub type Loaded = (PlanLine, Result<Arc<LoadedShard>, ShardError>);
+/// A shard that was loaded with the room that it takes, or why it was not.
+pub type Loaded = (PlanLine, Result<(Arc<LoadedShard>, Taken), ShardError>);
 /// What a pass found for several shards, or the budget that the values of one exceed.
 pub type SharedFound = Result<Arc<Vec<Found>>, u64>;
 
@@ -69,7 +69,7 @@ pub struct Finisher {
     job: Arc<Job>,
     fence: Fence,
     stop: Stop,
-    cpu: Arc<Semaphore>,
+    cpu: CpuQueue,
     clock: Arc<CpuClock>,
 }
 
@@ -80,7 +80,7 @@ impl Finisher {
             job,
             fence,
             stop,
-            cpu: Arc::new(Semaphore::new(threads)),
+            cpu: CpuQueue::new(threads),
             clock: Arc::default(),
         }
     }
@@ -90,22 +90,30 @@ impl Finisher {
         self.clock.total()
     }
 
-    /// Fetches a shard and decodes its keys.
-    pub async fn load(self, line: PlanLine) -> Loaded {
+    /// Fetches a shard, once there is room for it, and decodes its keys.
+    pub async fn load(self, line: PlanLine, room: Room) -> Loaded {
         let meta = storage::ObjectMeta {
             key: line.path.clone(),
             size: line.size,
             etag: line.etag.clone(),
         };
         let uri = format!("{}{}", self.job.main.uri(), line.path);
-        let loaded = match guarded_future(&uri, shard::fetch(&self.job, meta)).await {
-            Ok(fetched) => {
-                let job = self.job.clone();
-                self.on_cpu(&uri, move || shard::load(&job, fetched)).await
-            }
-            Err(error) => Err(error),
-        };
-        (line, loaded.map(Arc::new))
+        let loaded = self.load_open(&uri, meta, room).await;
+        (line, loaded)
+    }
+
+    async fn load_open(
+        &self,
+        uri: &str,
+        meta: storage::ObjectMeta,
+        room: Room,
+    ) -> Result<(Arc<LoadedShard>, Taken), ShardError> {
+        let open = guarded_future(uri, shard::open(&self.job, meta)).await?;
+        let taken = room.take(open.memory(&self.job)).await;
+        let fetched = guarded_future(uri, open.fetch(&self.job)).await?;
+        let job = self.job.clone();
+        let loaded = self.on_cpu(uri, move || shard::load(&job, fetched)).await?;
+        Ok((Arc::new(loaded), taken))
     }
 
     /// Builds and publishes the shard that was `number` in its pass.
@@ -150,7 +158,7 @@ impl Finisher {
                 bytes,
                 rows,
                 counts,
-            } = encode::sidecar(&shard, &seen, &digest)?;
+            } = encode::sidecar(&shard, &seen, &digest, matched)?;
             Ok((payload(bytes), rows, counts, matched, sources))
         });
         let (payload, rows, columns, matched, sources) = built.await?;
@@ -171,15 +179,12 @@ impl Finisher {
         uri: &str,
         work: impl FnOnce() -> Result<T, ShardError> + Send + 'static,
     ) -> Result<T, ShardError> {
-        let Ok(_permit) = self.cpu.acquire().await else {
-            return Err(ShardError::Stopped);
-        };
         let (clock, name) = (self.clock.clone(), uri.to_owned());
-        let task = tokio::task::spawn_blocking(move || clock.time(|| guarded(&name, work)));
-        task.await.unwrap_or_else(|error| {
+        let work = move || clock.time(|| guarded(&name, work));
+        self.cpu.run(work).await.unwrap_or_else(|| {
             Err(ShardError::Panic {
                 uri: uri.to_owned(),
-                message: error.to_string(),
+                message: "the thread that worked on it was aborted".to_owned(),
             })
         })
     }

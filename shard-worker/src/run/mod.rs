@@ -1,12 +1,15 @@
 //! Running a job on one machine: plan, chunks, publish, seal.
 
 pub mod batch;
+pub mod context;
 pub mod decision;
 pub mod finisher;
 pub mod planning;
 pub mod progress;
 pub mod publish;
 pub mod report;
+pub mod reporter;
+pub mod room;
 pub mod scheduler;
 pub mod stop;
 pub mod tally;
@@ -16,6 +19,7 @@ use std::time::Instant;
 
 use storage::state::RunId;
 use storage::state::ancestors::open_ancestors;
+use storage::state::fence::FenceError;
 use storage::state::identity::this_process;
 use storage::state::lock::Identity;
 use storage::state::manifest::{Completeness, Manifest, Recorded, Seal, Totals};
@@ -26,10 +30,11 @@ use time::OffsetDateTime;
 
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::run::context::RunContext;
 use crate::run::planning::{Planned, Selection, plan};
 use crate::run::progress::Progress;
 use crate::run::report::RunReport;
-use crate::run::scheduler::Scheduler;
+use crate::run::scheduler::{Chunk, Scheduler};
 use crate::run::stop::Stop;
 
 /// How a run is done; nothing here changes the bytes of a shard.
@@ -50,6 +55,14 @@ pub fn lock_error(error: AcquireError) -> Error {
     match error {
         AcquireError::Storage(error) => state_error(error),
         held => Error::Lock(held.to_string()),
+    }
+}
+
+/// From an error about a lock that is held or followed.
+pub fn fence_error(error: FenceError) -> Error {
+    match error {
+        FenceError::Lost(lost) => Error::Lock(lost.to_string()),
+        unknown => Error::LockUnknown(unknown.to_string()),
     }
 }
 
@@ -83,9 +96,9 @@ pub async fn run(
     let mut request = LockRequest::new(job.output.clone(), ancestors, identity);
     request.ttl = ttl_from_environment().map_err(Error::Usage)?;
     let claim = WriterLock::claim(request).await.map_err(lock_error)?;
-    let planned = match plan(&job, &run, &options, &stop).await {
+    let (mut planned, unwritten) = match plan(&job, &run, &options, &stop).await {
         // Most likely a slip of the pen; success would hide it.
-        Ok(planned) if planned.shards == 0 && !planned.interrupted => {
+        Ok((planned, _)) if planned.shards == 0 && !planned.interrupted => {
             claim.give_up().await;
             let reason = format!("{} holds no shard: nothing to do", job.main.uri());
             return Err(Error::Usage(reason));
@@ -100,18 +113,20 @@ pub async fn run(
         .confirm(&planned.nested_locks)
         .await
         .map_err(lock_error)?;
-    let result = work(
-        &job,
-        &run,
-        &options,
-        &planned,
-        &lock,
-        &progress,
-        &stop,
-        &mut report,
+    let context = RunContext {
+        job: job.clone(),
+        run,
+        memory: options.memory,
+        threads: options.threads,
+        fence: lock.fence(),
+        progress,
+        stop,
         started,
-    )
-    .await;
+    };
+    let result = match unwritten.write(&job, &mut planned).await {
+        Ok(()) => work(&context, &planned, &lock, &mut report).await,
+        Err(error) => Err(error),
+    };
     if let Err(error) = lock.release().await {
         tracing::warn!(%error, "the writer lock could not be released; it will expire");
     }
@@ -123,20 +138,15 @@ pub async fn run(
     })
 }
 
-#[allow(clippy::too_many_arguments)] // One call site; the parts live and end with the run.
 async fn work(
-    job: &Arc<Job>,
-    run: &RunId,
-    options: &RunOptions,
+    context: &RunContext,
     planned: &Planned,
     lock: &WriterLock,
-    progress: &Arc<Progress>,
-    stop: &Stop,
     report: &mut RunReport,
-    started: Instant,
 ) -> Result<()> {
+    let RunContext { job, run, stop, .. } = context;
     report.planned(planned);
-    progress.planned(planned);
+    context.progress.planned(planned);
     // What was not looked at is neither done nor to do: the output stays as it was.
     if planned.interrupted {
         return Ok(());
@@ -147,35 +157,32 @@ async fn work(
     if planned.todo > 0 {
         sweep(job).await?;
         Sentinel::remove(&*job.output).await.map_err(state_error)?;
-        let scheduler = Scheduler::new(
-            job.clone(),
-            run.clone(),
-            options,
-            planned,
-            lock.fence(),
-            progress.clone(),
-            stop.clone(),
-            started,
-        );
+        let scheduler = Scheduler::new(context.clone(), planned.shard_memory);
         for part in 0..planned.parts {
             let mut reader = PlanReader::open_part(&*job.output, run, part)
                 .await
                 .map_err(state_error)?;
             let mut next = reader.next_line().map_err(state_error)?;
             while let Some(first) = next.take() {
-                let chunk = first.chunk;
+                let number = first.chunk;
                 let mut lines = vec![first];
                 loop {
                     next = reader.next_line().map_err(state_error)?;
                     match next.take() {
-                        Some(line) if line.chunk == chunk => lines.push(line),
+                        Some(line) if line.chunk == number => lines.push(line),
                         other => {
                             next = other;
                             break;
                         }
                     }
                 }
-                let done = scheduler.chunk(chunk, lines).await?;
+                let item = None;
+                let chunk = Chunk {
+                    number,
+                    lines,
+                    item,
+                };
+                let done = scheduler.chunk(chunk).await?;
                 made.shards += done.counts.shards_done;
                 made.failed += done.counts.shards_failed;
                 made.rows += done.counts.rows;
@@ -197,7 +204,7 @@ async fn work(
         }
         report.passes(scheduler.passes(), scheduler.timing());
     }
-    if matches!(outcome, Err(Error::Lock(_))) {
+    if matches!(outcome, Err(Error::Lock(_) | Error::LockUnknown(_))) {
         return outcome;
     }
     seal(job, run, planned, made, parts, lock).await?;
@@ -237,6 +244,7 @@ async fn seal(
         Some(sealed)
             if nothing_new
                 && planned.recorded.adopted == 0
+                && sealed.manifest.totals == totals
                 && (sealed.manifest.state == Completeness::Complete) == complete =>
         {
             sealed.clone()
@@ -254,9 +262,7 @@ async fn seal(
                 totals,
                 parts,
             };
-            lock.check()
-                .await
-                .map_err(|error| Error::Lock(error.to_string()))?;
+            lock.check().await.map_err(fence_error)?;
             Manifest::seal(
                 &job.output,
                 &planned.recorded,
@@ -278,9 +284,7 @@ async fn seal(
             if is_first_change {
                 sweep(job).await?;
             }
-            lock.check()
-                .await
-                .map_err(|error| Error::Lock(error.to_string()))?;
+            lock.check().await.map_err(fence_error)?;
             let sentinel = Sentinel::new(
                 run.clone(),
                 job.digest.clone(),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use futures::StreamExt;
 use storage::ObjectMeta;
 use storage::state::RunId;
-use storage::state::diff::{Decision, Policy};
+use storage::state::diff::{Decision, Policy, RedoReason};
 use storage::state::join::{Diff, Planned as Found, Shard};
 use storage::state::manifest::{ManifestPart, Recorded, Totals};
 use storage::state::merge::OnDamage;
 use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanWriter};
-use storage::state::report::{ShardLine, write_lines};
+use storage::state::report::{EncodedLines, ShardLine, encode_lines};
 use time::OffsetDateTime;
 
 use crate::error::Result;
@@ -46,7 +46,7 @@ pub struct Selection {
     pub max_shards: Option<u64>,
 }
 
-/// A plan that was written beside the output.
+/// What is to be done, and what is there already.
 #[derive(Debug)]
 pub struct Planned {
     /// Shards of main.
@@ -63,9 +63,9 @@ pub struct Planned {
     pub left_out: u64,
     /// Objects below the output without a main shard.
     pub orphan_count: u64,
-    /// Parts of the plan.
+    /// Parts of the plan that were written.
     pub parts: u64,
-    /// Parts of the manifest for shards that were found in place by their footers.
+    /// Parts of the manifest for shards that were found in place by their footers, once written.
     pub kept_parts: Vec<ManifestPart>,
     /// Locks below the output.
     pub nested_locks: Vec<String>,
@@ -75,6 +75,31 @@ pub struct Planned {
     pub shard_memory: u64,
     /// Estimated rows a shard.
     pub shard_rows: u64,
+}
+
+/// A plan that is made and not written yet: nothing is, before the prefix is held.
+pub struct Unwritten {
+    plan: PlanWriter,
+    found: Vec<EncodedLines>,
+}
+
+impl Unwritten {
+    /// Writes the plan, and the lines of shards that were found in place; for the holder of the
+    /// lock. Of a plan that was cut short nothing is written.
+    pub async fn write(self, job: &Job, planned: &mut Planned) -> Result<()> {
+        if planned.interrupted {
+            return Ok(());
+        }
+        for lines in self.found {
+            let part = lines.write(&*job.output).await.map_err(state_error)?;
+            planned.kept_parts.push(part);
+        }
+        if planned.todo > 0 {
+            let now = OffsetDateTime::now_utc();
+            planned.parts = self.plan.finish(now).await.map_err(state_error)?.parts;
+        }
+        Ok(())
+    }
 }
 
 /// What `--dry-run` shows.
@@ -135,14 +160,13 @@ pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Re
     Ok(preview)
 }
 
-/// Lists, compares and writes the plan. Refuses a prefix with shards of another pipeline
-/// before anything is written to it.
+/// Lists, compares and plans; writes nothing. Refuses a prefix with shards of another pipeline.
 pub async fn plan(
     job: &Arc<Job>,
     run: &RunId,
     options: &RunOptions,
     stop: &Stop,
-) -> Result<Planned> {
+) -> Result<(Planned, Unwritten)> {
     let recorded = Recorded::load(&job.output).await.map_err(state_error)?;
     let mut planned = Planned {
         shards: 0,
@@ -167,7 +191,10 @@ pub async fn plan(
     if let Some(part) = strange {
         return Err(conflict(job, &part.first, Some(&part.digest)));
     }
-    let mut writer = PlanWriter::new(job.output.clone(), run.clone(), job.digest.clone());
+    let mut unwritten = Unwritten {
+        plan: PlanWriter::new(job.output.clone(), run.clone(), job.digest.clone()),
+        found: Vec::new(),
+    };
     let mut found_lines: Vec<ShardLine> = Vec::new();
     let mut sample: Vec<ObjectMeta> = Vec::new();
     let mut waiting: Vec<PlanLine> = Vec::new();
@@ -250,7 +277,7 @@ pub async fn plan(
             let existing = replace.map(|etag| Existing {
                 size: shard.output.map_or(0, |output| output.size),
                 etag,
-                action: ExistingAction::Replace,
+                action: why.map_or(ExistingAction::Replace, RedoReason::action),
             });
             waiting.push(PlanLine {
                 chunk: 0,
@@ -267,11 +294,11 @@ pub async fn plan(
                 per_chunk = Some(chunk_size(job, &sample, options, &mut planned).await);
             }
             if let Some(per_chunk) = per_chunk {
-                push(&mut writer, &mut waiting, per_chunk, &mut position).await?;
+                push(&mut unwritten.plan, &mut waiting, per_chunk, &mut position)?;
             }
         }
         if found_lines.len() >= FOUND_PART {
-            write_found(job, run, &mut found_lines, &mut planned).await?;
+            keep_found(job, run, &mut found_lines, &mut unwritten)?;
         }
     }
     planned.nested_locks = diff.nested_locks().to_vec();
@@ -280,20 +307,13 @@ pub async fn plan(
             Some(per_chunk) => per_chunk,
             None => chunk_size(job, &sample, options, &mut planned).await,
         };
-        push(&mut writer, &mut waiting, per_chunk, &mut position).await?;
+        push(&mut unwritten.plan, &mut waiting, per_chunk, &mut position)?;
     }
-    write_found(job, run, &mut found_lines, &mut planned).await?;
-    if planned.todo > 0 {
-        planned.parts = writer
-            .finish(OffsetDateTime::now_utc())
-            .await
-            .map_err(state_error)?
-            .parts;
-    }
-    Ok(planned)
+    keep_found(job, run, &mut found_lines, &mut unwritten)?;
+    Ok((planned, unwritten))
 }
 
-async fn push(
+fn push(
     writer: &mut PlanWriter,
     waiting: &mut Vec<PlanLine>,
     per_chunk: u64,
@@ -306,37 +326,40 @@ async fn push(
         }
         *in_chunk += 1;
         line.chunk = *chunk;
-        writer.push(&line).await.map_err(state_error)?;
+        writer.push(&line).map_err(state_error)?;
     }
     Ok(())
 }
 
 /// Lines for shards that a killed run had published, so that the next run need not look at
 /// their footers again.
-async fn write_found(
+fn keep_found(
     job: &Job,
     run: &RunId,
     lines: &mut Vec<ShardLine>,
-    planned: &mut Planned,
+    unwritten: &mut Unwritten,
 ) -> Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
-    let chunk = FOUND_CHUNKS + planned.kept_parts.len() as u64;
-    let part = write_lines(&*job.output, run, &job.digest, chunk, std::mem::take(lines))
-        .await
-        .map_err(state_error)?;
-    planned.kept_parts.push(part);
+    let chunk = FOUND_CHUNKS + unwritten.found.len() as u64;
+    let lines = std::mem::take(lines);
+    let encoded = encode_lines(&*job.output, run, &job.digest, chunk, lines);
+    unwritten.found.push(encoded.map_err(state_error)?);
     Ok(())
 }
 
-/// How many shards make a chunk: as many as one pass over the side inputs has memory for.
-async fn chunk_size(
-    job: &Arc<Job>,
-    sample: &[ObjectMeta],
-    options: &RunOptions,
-    planned: &mut Planned,
-) -> u64 {
+/// What a shard takes, by a look at some.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardSize {
+    /// Bytes of memory until it is published.
+    pub memory: u64,
+    /// Rows.
+    pub rows: u64,
+}
+
+/// Looks at some shards to estimate what one takes.
+pub async fn sample_size(job: &Arc<Job>, sample: &[ObjectMeta]) -> ShardSize {
     let width: u64 = job.lookups.iter().map(|lookup| lookup.value_width()).sum();
     let fetched = futures::stream::iter(sample.to_vec())
         .map(|meta| async move { guarded_future(&meta.key.clone(), shard::fetch(job, meta)).await })
@@ -350,8 +373,22 @@ async fn chunk_size(
         count += 1;
     }
     let count = count.max(1);
-    planned.shard_memory = (memory / count).max(64 << 10);
-    planned.shard_rows = rows / count;
+    ShardSize {
+        memory: (memory / count).max(64 << 10),
+        rows: rows / count,
+    }
+}
+
+/// How many shards make a chunk: as many as one pass over the side inputs has memory for.
+async fn chunk_size(
+    job: &Arc<Job>,
+    sample: &[ObjectMeta],
+    options: &RunOptions,
+    planned: &mut Planned,
+) -> u64 {
+    let size = sample_size(job, sample).await;
+    planned.shard_memory = size.memory;
+    planned.shard_rows = size.rows;
     if !job.has_lookups() {
         return PLAIN_CHUNK;
     }

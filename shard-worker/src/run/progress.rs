@@ -93,8 +93,13 @@ impl Reading {
 impl Progress {
     /// Takes over what the plan says.
     pub fn planned(&self, planned: &Planned) {
-        self.todo.store(planned.todo, Ordering::Relaxed);
-        self.kept.store(planned.kept.shards, Ordering::Relaxed);
+        self.begin(planned.todo, planned.kept.shards);
+    }
+
+    /// There is this much to make, and this much is kept.
+    pub fn begin(&self, todo: u64, kept: u64) {
+        self.todo.store(todo, Ordering::Relaxed);
+        self.kept.store(kept, Ordering::Relaxed);
     }
 
     /// A shard was published.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use storage::state::fence::{Fence, FenceError};
-use storage::state::plan::PlanLine;
+use storage::state::plan::{Existing, ExistingAction, PlanLine};
 use storage::state::report::OutputShard;
 use storage::{Payload, PutCondition};
 
@@ -28,7 +28,12 @@ pub async fn publish(
     match fence.check().await {
         Ok(()) => {}
         Err(FenceError::Lost(lost)) => return Err(ShardError::LockLost(lost.to_string())),
-        Err(error) => return Err(ShardError::LockLost(error.to_string())),
+        Err(error) => return Err(ShardError::LockUnknown(error.to_string())),
+    }
+    if let Some(existing) = &line.existing
+        && existing.action == ExistingAction::Prove
+    {
+        prove(job, &line.path, existing, &payload).await?;
     }
     let condition = match &line.existing {
         Some(existing) => PutCondition::Replace(existing.etag.clone()),
@@ -48,8 +53,40 @@ pub async fn publish(
         Ok(published) => Ok(OutputShard { size: published.size, etag: published.etag, sha256: Some(sha256) }),
         Err(error) if error.is_conflict() => Err(ShardError::Conflict {
             uri: format!("{}{}", job.output.uri(), line.path),
-            reason: "another program wrote it while this run was on; it was left as it is: run again to compare it".to_owned(),
+            reason: "what is in its place was not put there by this run; it was left as it is: run again to compare it, or remove it".to_owned(),
         }),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Sees to it that a file which breaks off is the beginning of the shard that replaces it: the
+/// same inputs make the same bytes, so that a leftover of ours is.
+async fn prove(
+    job: &Job,
+    path: &str,
+    existing: &Existing,
+    payload: &Payload,
+) -> Result<(), ShardError> {
+    let uri = format!("{}{path}", job.output.uri());
+    if existing.size == 0 {
+        return Ok(());
+    }
+    if existing.size < payload.bytes.len() as u64 {
+        let whole = 0..existing.size;
+        let ranges = std::slice::from_ref(&whole);
+        let found = job
+            .output
+            .read_ranges(path, ranges, Some(&existing.etag))
+            .await?;
+        if found
+            .first()
+            .is_some_and(|found| payload.bytes.starts_with(found))
+        {
+            return Ok(());
+        }
+    }
+    Err(ShardError::Conflict {
+        uri,
+        reason: "it breaks off before a footer, and is not the beginning of the shard that belongs here; it was left as it is: remove it, or choose another output prefix (--output-prefix)".to_owned(),
+    })
 }

@@ -133,15 +133,10 @@ impl RunReport {
         self.matched += counts.matched;
         self.bytes_written += counts.bytes_written;
         for (name, counts) in &counts.columns {
-            let column = self.columns.entry(name.clone()).or_default();
-            column.populated += counts.populated;
-            column.null += counts.null;
-            column.error += counts.error;
+            self.columns.entry(name.clone()).or_default().add(*counts);
         }
         for (name, counts) in &counts.sources {
-            let source = self.sources.entry(name.clone()).or_default();
-            source.rows += counts.rows;
-            source.matched += counts.matched;
+            self.sources.entry(name.clone()).or_default().add(*counts);
         }
         self.failures.extend(failures);
     }

@@ -2,38 +2,62 @@
 //! work on a fixed number of threads.
 
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use storage::ETag;
 use storage::state::RunId;
+use storage::state::batch::WorkItem;
 use storage::state::fence::Fence;
+use storage::state::item_lines::write_item_lines;
 use storage::state::manifest::ManifestPart;
 use storage::state::plan::PlanLine;
-use storage::state::report::{
-    ChunkReport, ChunkState, Counts, Failure, ReportWriter, ShardLine, write_lines,
-};
+use storage::state::report::{ChunkReport, ChunkState, Counts, Failure, ShardLine, write_lines};
 use time::OffsetDateTime;
 
 use crate::error::{Error, Result, ShardError};
 use crate::job::Job;
 use crate::lookup::PassStats;
 use crate::run::batch::{Passed, budget, memory_of, pass_some};
+use crate::run::context::RunContext;
 use crate::run::finisher::{Finisher, Loaded, Task, Waiting};
-use crate::run::planning::Planned;
 use crate::run::progress::Progress;
 use crate::run::report::Timing;
+use crate::run::reporter::Reporter;
+use crate::run::room::Room;
 use crate::run::stop::Stop;
-use crate::run::tally::{ShardOutcome, Tally, failures, fatal, shard_line};
-use crate::run::{RunOptions, state_error};
+use crate::run::tally::{ShardOutcome, failures, fatal, shard_line, unreachable};
+use crate::run::{fence_error, state_error};
 use crate::workers::CpuClock;
 
 /// Shards whose requests are in flight at once, at most.
-const MOST_IN_FLIGHT: u64 = 256;
-/// How often a chunk's report is rewritten.
-const REPORT_EVERY: Duration = Duration::from_secs(10);
+pub const MOST_IN_FLIGHT: u64 = 256;
+
+/// What there is to do of a chunk, or of a work item of several.
+pub struct Chunk {
+    /// Its number, or that of the first.
+    pub number: u64,
+    /// The shards to make.
+    pub lines: Vec<PlanLine>,
+    /// What is known of a work item.
+    pub item: Option<Item>,
+}
+
+/// A work item: it may have been begun before, and somebody else may be at it.
+pub struct Item {
+    /// Its chunks.
+    pub chunks: WorkItem,
+    /// Number of the attempt at its batch.
+    pub attempt: u32,
+    /// Lines of the shards that are there and right.
+    pub kept: Vec<ShardLine>,
+    /// Shards that can't be made, whatever is tried.
+    pub failed: Vec<ShardOutcome>,
+    /// Version of the lines that an earlier attempt has left.
+    pub recorded: Option<ETag>,
+}
 
 /// What a chunk came to.
 #[derive(Debug)]
@@ -44,6 +68,8 @@ pub struct ChunkDone {
     pub part: Option<ManifestPart>,
     /// Failed shards.
     pub failures: Vec<Failure>,
+    /// Whether every shard is done or has failed.
+    pub is_complete: bool,
     /// An error that ends the run.
     pub ended: Option<Error>,
 }
@@ -60,39 +86,49 @@ pub struct Scheduler {
     stop: Stop,
     finisher: Finisher,
     pass_clock: Arc<CpuClock>,
-    measured: Mutex<Measured>,
+    measured: Arc<Mutex<Measured>>,
     plan_seconds: f64,
 }
 
+/// What passes over side inputs took.
 #[derive(Debug, Default)]
-struct Measured {
+pub struct Measured {
     passes: u64,
     stats: PassStats,
-    pass_seconds: f64,
+    ended_seconds: f64,
+    begun: Option<Instant>,
+}
+
+impl Measured {
+    /// Seconds of all passes, of one that is on as well.
+    pub fn pass_seconds(&self) -> f64 {
+        let now = self.begun.map(|begun| begun.elapsed().as_secs_f64());
+        self.ended_seconds + now.unwrap_or_default()
+    }
 }
 
 impl Scheduler {
-    /// A scheduler for the chunks of one run.
-    #[allow(clippy::too_many_arguments)] // One call site; the parts live and end with the run.
-    pub fn new(
-        job: Arc<Job>,
-        run: RunId,
-        options: &RunOptions,
-        planned: &Planned,
-        fence: Fence,
-        progress: Arc<Progress>,
-        stop: Stop,
-        started: Instant,
-    ) -> Self {
-        let by_memory = budget(options.memory) / planned.shard_memory.max(1);
+    /// A scheduler for the chunks of one run, whose shards take `shard_memory` bytes each.
+    pub fn new(context: RunContext, shard_memory: u64) -> Self {
+        let RunContext {
+            job,
+            run,
+            memory,
+            threads,
+            fence,
+            progress,
+            stop,
+            started,
+        } = context;
+        let by_memory = budget(memory) / shard_memory.max(1);
         Self {
             in_flight: by_memory.clamp(1, MOST_IN_FLIGHT) as usize,
-            finisher: Finisher::new(job.clone(), fence.clone(), stop.clone(), options.threads),
-            memory: options.memory,
-            threads: options.threads,
+            finisher: Finisher::new(job.clone(), fence.clone(), stop.clone(), threads),
+            memory,
+            threads,
             plan_seconds: started.elapsed().as_secs_f64(),
             pass_clock: Arc::default(),
-            measured: Mutex::default(),
+            measured: Arc::default(),
             job,
             run,
             fence,
@@ -101,19 +137,23 @@ impl Scheduler {
         }
     }
 
+    fn measured(&self) -> MutexGuard<'_, Measured> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Passes so far.
     pub fn passes(&self) -> (u64, PassStats) {
-        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let measured = self.measured();
         (measured.passes, measured.stats)
     }
 
     /// Time so far.
     pub fn timing(&self) -> Timing {
-        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let measured = self.measured();
         Timing {
             wall_seconds: 0.0,
             plan_seconds: self.plan_seconds,
-            index_pass_seconds: measured.pass_seconds,
+            index_pass_seconds: measured.pass_seconds(),
             index_pass_cpu_seconds: self.pass_clock.total().as_secs_f64(),
             shard_cpu_seconds: self.finisher.cpu_time().as_secs_f64(),
         }
@@ -121,27 +161,41 @@ impl Scheduler {
 
     /// Works through one chunk. Shards that fail do not stop it; a lost lock, a refused store
     /// and a broken side input do.
-    pub async fn chunk(&self, number: u64, lines: Vec<PlanLine>) -> Result<ChunkDone> {
-        let begun = Instant::now();
-        let (_, pass_before) = (self.passes(), self.pass_seconds());
-        let planned = lines.len() as u64;
+    pub async fn chunk(&self, chunk: Chunk) -> Result<ChunkDone> {
+        let Chunk {
+            number,
+            lines,
+            item,
+        } = chunk;
         let now = OffsetDateTime::now_utc();
         let worker = storage::state::identity::this_process("shard-worker").host;
-        let mut report = ChunkReport::new(
-            self.run.clone(),
-            self.job.digest.clone(),
-            number,
-            worker,
-            planned,
-            now,
-        );
-        let mut writer = ReportWriter::new(self.job.output.clone());
-        let mut tally = Tally::default();
-        let mut last_report = Instant::now();
+        let (run, digest) = (self.run.clone(), self.job.digest.clone());
+        let mut report = ChunkReport::new(run, digest, number, worker, lines.len() as u64, now);
+        if let Some(item) = &item {
+            report = report.of_item(item.chunks, item.attempt);
+            report.shards_planned += (item.kept.len() + item.failed.len()) as u64;
+        }
+        let to_end = report.shards_planned;
+        let kept = item.as_ref().map_or(&[][..], |item| &item.kept);
+        let reporter = Arc::new(Reporter::new(
+            (self.job.clone(), self.fence.clone(), self.progress.clone()),
+            report,
+            kept,
+            self.plan_seconds,
+            self.measured.clone(),
+        ));
+        let writing = reporter.keep_writing(item.is_some());
         let mut ended = None;
 
         let mut loaded = self.load_all(lines);
         let mut outcomes: Vec<ShardOutcome> = Vec::new();
+        let (mut kept_lines, mut recorded) = (Vec::new(), None);
+        let is_item = item.is_some();
+        if let Some(item) = item {
+            item.failed.iter().for_each(|outcome| reporter.add(outcome));
+            outcomes.extend(item.failed);
+            (kept_lines, recorded) = (item.kept, item.recorded);
+        }
         let mut rest: Vec<Waiting> = Vec::new();
         let mut at_most = usize::MAX;
         'batches: loop {
@@ -151,14 +205,17 @@ impl Scheduler {
                 at_most = usize::MAX;
                 while held < budget(self.memory) && !self.stop.is_requested() {
                     match loaded.next().await {
-                        Some((line, Ok(shard))) => {
+                        // From here on it counts as the batch's.
+                        Some((line, Ok((shard, _)))) => {
                             held += memory_of(&self.job, &shard);
                             batch.push((line, shard));
                         }
-                        Some((line, Err(error))) => outcomes.push(ShardOutcome {
-                            line,
-                            result: Err(error),
-                        }),
+                        Some((line, Err(error))) => {
+                            let result = Err(error);
+                            let outcome = ShardOutcome { line, result };
+                            reporter.add(&outcome);
+                            outcomes.push(outcome);
+                        }
                         None => break,
                     }
                     if fatal(&outcomes).is_some() {
@@ -195,7 +252,8 @@ impl Scheduler {
                         let finisher = finisher.clone();
                         Task::spawn(async move {
                             match shard {
-                                Ok(shard) => {
+                                // Its room is free again once it is published.
+                                Ok((shard, _taken)) => {
                                     finisher.finish(line, shard, 0, Ok(Arc::default())).await
                                 }
                                 Err(error) => ShardOutcome {
@@ -209,24 +267,11 @@ impl Scheduler {
                     .boxed()
             };
             while let Some(outcome) = finished.next().await {
-                tally.add(&outcome, &self.progress);
+                reporter.add(&outcome);
                 outcomes.push(outcome);
                 if let Some(error) = fatal(&outcomes[outcomes.len() - 1..]) {
                     ended = Some(error);
                     break 'batches;
-                }
-                if last_report.elapsed() > REPORT_EVERY {
-                    report.counts = tally.counts(
-                        begun,
-                        self.plan_seconds,
-                        self.pass_seconds() - pass_before,
-                        &self.job,
-                    );
-                    writer
-                        .write(&mut report, OffsetDateTime::now_utc())
-                        .await
-                        .map_err(state_error)?;
-                    last_report = Instant::now();
                 }
             }
             drop(finished);
@@ -235,63 +280,52 @@ impl Scheduler {
             }
         }
         drop(loaded);
-        // Failures while loading were not counted yet.
-        tally.recount(&outcomes, &self.progress);
+        drop(writing);
 
-        let counts = tally.counts(
-            begun,
-            self.plan_seconds,
-            self.pass_seconds() - pass_before,
-            &self.job,
-        );
         let failures = failures(&outcomes);
-        let complete = outcomes
+        let left = outcomes
             .iter()
-            .filter(|outcome| !matches!(outcome.result, Err(ShardError::Stopped)))
-            .count() as u64
-            == planned;
-        let lock_lost = matches!(ended, Some(Error::Lock(_)));
-        let part = if lock_lost {
-            None
-        } else {
-            self.write_part(number, outcomes).await?
-        };
-        if !lock_lost {
-            report.counts = counts.clone();
-            report.failures = failures.clone();
-            report.state = match (&ended, complete) {
-                (Some(_), _) => ChunkState::Failed,
-                (None, true) => ChunkState::Done,
-                (None, false) => ChunkState::Stopped,
+            .filter(|outcome| matches!(outcome.result, Err(ShardError::Stopped)))
+            .count();
+        let ended_count = (kept_lines.len() + outcomes.len() - left) as u64;
+        if is_item && ended.is_none() {
+            ended = unreachable(&outcomes);
+        }
+        let may_write = !matches!(ended, Some(Error::Lock(_) | Error::LockUnknown(_)));
+        let mut part = None;
+        if may_write {
+            let made = outcomes
+                .into_iter()
+                .filter(|outcome| !matches!(outcome.result, Err(ShardError::Stopped)))
+                .map(shard_line);
+            let lines: Vec<ShardLine> = kept_lines.into_iter().chain(made).collect();
+            part = self.write_part(number, lines, is_item, recorded).await?;
+            let state = match &ended {
+                Some(_) => ChunkState::Failed,
+                None if ended_count == to_end => ChunkState::Done,
+                None => ChunkState::Stopped,
             };
-            report.reason = ended.as_ref().map(ToString::to_string);
-            writer
-                .write(&mut report, OffsetDateTime::now_utc())
-                .await
-                .map_err(state_error)?;
+            let reason = ended.as_ref().map(ToString::to_string);
+            reporter.write(state, reason).await?;
         }
         Ok(ChunkDone {
-            counts,
+            counts: reporter.counts(),
             part,
             failures,
+            is_complete: ended_count == to_end,
             ended,
         })
-    }
-
-    fn pass_seconds(&self) -> f64 {
-        self.measured
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pass_seconds
     }
 
     /// Fetches and loads shards, many at once; ends early when a stop is requested. Each is a
     /// task of its own: it goes on, and gives back what it holds, while nobody asks for the next.
     fn load_all(&self, lines: Vec<PlanLine>) -> BoxStream<'static, Loaded> {
         let (finisher, until) = (self.finisher.clone(), self.stop.clone());
+        // As much as a batch may hold: shards may be larger than those that were looked at.
+        let room = Room::new(budget(self.memory));
         futures::stream::iter(lines)
             .take_while(move |_| futures::future::ready(!until.is_requested()))
-            .map(move |line| Task::spawn(finisher.clone().load(line)))
+            .map(move |line| Task::spawn(finisher.clone().load(line, room.clone())))
             .buffer_unordered(self.in_flight)
             .boxed()
     }
@@ -304,6 +338,7 @@ impl Scheduler {
         at_most: usize,
     ) -> Result<(BoxStream<'static, ShardOutcome>, Vec<Waiting>)> {
         let begun = Instant::now();
+        self.measured().begun = Some(begun);
         let Passed { count, found } = {
             let shards: Vec<_> = batch.iter().map(|(_, shard)| shard.clone()).collect();
             let (job, clock, stop) = (self.job.clone(), self.pass_clock.clone(), self.stop.clone());
@@ -315,8 +350,9 @@ impl Scheduler {
             result.map_err(|error| Error::Usage(format!("the pass was aborted: {error}")))??
         };
         {
-            let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-            measured.pass_seconds += begun.elapsed().as_secs_f64();
+            let mut measured = self.measured();
+            measured.begun = None;
+            measured.ended_seconds += begun.elapsed().as_secs_f64();
             measured.passes += u64::from(count > 0);
             for found in found.iter().flatten() {
                 measured.stats.add(&found.stats);
@@ -334,32 +370,24 @@ impl Scheduler {
         Ok((finished, rest))
     }
 
+    /// Writes the lines of a chunk; those of a work item beside whoever else is at it.
     async fn write_part(
         &self,
         number: u64,
-        outcomes: Vec<ShardOutcome>,
+        lines: Vec<ShardLine>,
+        is_item: bool,
+        recorded: Option<ETag>,
     ) -> Result<Option<ManifestPart>> {
-        let lines: Vec<ShardLine> = outcomes
-            .into_iter()
-            .filter(|outcome| !matches!(outcome.result, Err(ShardError::Stopped)))
-            .map(shard_line)
-            .collect();
         if lines.is_empty() {
             return Ok(None);
         }
-        self.fence
-            .check()
-            .await
-            .map_err(|error| Error::Lock(error.to_string()))?;
-        write_lines(
-            &*self.job.output,
-            &self.run,
-            &self.job.digest,
-            number,
-            lines,
-        )
-        .await
-        .map(Some)
-        .map_err(state_error)
+        self.fence.check().await.map_err(fence_error)?;
+        let (output, run, digest) = (&*self.job.output, &self.run, &self.job.digest);
+        let part = if is_item {
+            write_item_lines(output, run, digest, number, lines, recorded).await
+        } else {
+            write_lines(output, run, digest, number, lines).await
+        };
+        part.map(Some).map_err(state_error)
     }
 }

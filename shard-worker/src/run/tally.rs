@@ -91,11 +91,26 @@ pub fn matches(
 pub fn fatal(outcomes: &[ShardOutcome]) -> Option<Error> {
     outcomes.iter().find_map(|outcome| match &outcome.result {
         Err(ShardError::LockLost(reason)) => Some(Error::Lock(reason.clone())),
-        Err(ShardError::Storage(error)) if error.is_refused() => {
-            Some(Error::Refused(error.to_string()))
+        Err(ShardError::LockUnknown(reason)) => Some(Error::LockUnknown(reason.clone())),
+        Err(ShardError::Storage(error)) if error.is_refused_altogether() => {
+            Some(Error::Store(error.to_string()))
         }
         _ => None,
     })
+}
+
+/// Whether shards failed because the store did not answer: another attempt may do them.
+pub fn unreachable(outcomes: &[ShardOutcome]) -> Option<Error> {
+    let mut reasons = outcomes.iter().filter_map(|outcome| match &outcome.result {
+        Err(error) if !error.is_deterministic() && !matches!(error, ShardError::Stopped) => {
+            Some(error.to_string())
+        }
+        _ => None,
+    });
+    let first = reasons.next()?;
+    let count = 1 + reasons.count();
+    let reason = format!("{count} shards failed since the store did not answer: {first}");
+    Some(Error::Store(reason))
 }
 
 /// The failed shards, with reasons.
@@ -184,15 +199,6 @@ impl Tally {
                 self.counts.shards_failed += 1;
             }
         }
-    }
-
-    /// Counts failures that came before any work was finished.
-    pub fn recount(&mut self, outcomes: &[ShardOutcome], progress: &Progress) {
-        let failed = outcomes.iter().filter(|outcome| matches!(&outcome.result, Err(error) if !matches!(error, ShardError::Stopped))).count() as u64;
-        for _ in self.counts.shards_failed..failed {
-            progress.shard_failed();
-        }
-        self.counts.shards_failed = failed;
     }
 
     /// The sums as a report has them.

@@ -197,7 +197,9 @@ async fn look_into(
                 .map_err(|error| Error::Usage(format!("verification was aborted: {error}")))?;
             Ok(verdict.unwrap_or_else(|error| unreadable(&path, &error)))
         }
-        Err(ShardError::Storage(error)) if error.is_refused() => Err(Error::Storage(error)),
+        Err(ShardError::Storage(error)) if error.is_refused_altogether() => {
+            Err(Error::Storage(error))
+        }
         Err(error) => Ok(unreadable(&path, &error)),
     }
 }

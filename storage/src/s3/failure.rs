@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 
-use crate::error::Error;
+use crate::error::{Error, Scope};
 
 /// A laptop without credentials should hear of it soon.
 const CREDENTIAL_ATTEMPTS: u32 = 5;
@@ -29,8 +29,8 @@ pub(super) enum Kind {
     SlowDown,
     /// A server error or a broken connection: ask again.
     Transient,
-    /// Credentials or permissions, with what to check.
-    Refused(&'static str),
+    /// Credentials or permissions, with how far that reaches and what to check.
+    Refused(Scope, &'static str),
     /// Whoever hands out credentials fails, perhaps for a moment.
     NoCredentials,
     /// The request can't ever succeed, with the way out if there is a known one.
@@ -69,13 +69,15 @@ impl Failure {
                 "there is no such bucket; check its name, the endpoint and the region",
             ),
             Kind::ConditionBroken => Error::Changed { uri },
-            Kind::Refused(advice) => Error::Refused {
+            Kind::Refused(scope, advice) => Error::Refused {
                 uri,
+                scope,
                 reason: format!("{} ({advice})", self.words),
                 source: None,
             },
             Kind::NoCredentials => Error::Refused {
                 uri,
+                scope: Scope::Store,
                 reason: format!("{} ({CREDENTIALS_ADVICE})", self.words),
                 source: None,
             },
@@ -153,7 +155,7 @@ fn judge_words(words: &str, otherwise: Kind) -> Kind {
         return Kind::NoCredentials;
     }
     if lower.contains("credential") || lower.contains("identity resolver") {
-        return Kind::Refused(CREDENTIALS_ADVICE);
+        return Kind::Refused(Scope::Store, CREDENTIALS_ADVICE);
     }
     otherwise
 }
@@ -170,15 +172,27 @@ fn judge_answer(status: u16, code: &str) -> Kind {
         "RequestTimeout" | "IncompleteBody" | "InternalError" => return Kind::Transient,
         "ConditionalRequestConflict" | "OperationAborted" => return Kind::Conflict,
         "ExpiredToken" | "ExpiredTokenException" | "InvalidToken" => {
-            return Kind::Refused("the session token is not valid, or no longer: renew it");
+            let advice = "the session token is not valid, or no longer: renew it";
+            return Kind::Refused(Scope::Store, advice);
         }
         "InvalidAccessKeyId" => {
-            return Kind::Refused("check AWS_ACCESS_KEY_ID or the profile, and the endpoint");
+            let advice = "check AWS_ACCESS_KEY_ID or the profile, and the endpoint";
+            return Kind::Refused(Scope::Store, advice);
         }
         "SignatureDoesNotMatch" => {
-            return Kind::Refused("check AWS_SECRET_ACCESS_KEY, and the region");
+            let advice = "check AWS_SECRET_ACCESS_KEY, and the region";
+            return Kind::Refused(Scope::Store, advice);
         }
-        "RequestTimeTooSkewed" => return Kind::Refused("the clock of this machine is wrong"),
+        "RequestTimeTooSkewed" => {
+            return Kind::Refused(Scope::Store, "the clock of this machine is wrong");
+        }
+        "AccountProblem" | "AllAccessDisabled" | "InvalidSecurity" | "NotSignedUp" => {
+            return Kind::Refused(Scope::Store, "the account is closed or restricted");
+        }
+        "InvalidObjectState" => {
+            let advice = "the object is archived: restore it, and run again";
+            return Kind::Refused(Scope::Object, advice);
+        }
         "ObjectParentIsFile" | "ExistingObjectIsDirectory" => {
             return Kind::Hopeless(
                 "; this server can't hold an object whose key is a folder of another's",
@@ -187,8 +201,9 @@ fn judge_answer(status: u16, code: &str) -> Kind {
         _ => {}
     }
     match status {
-        401 => Kind::Refused("check the credentials"),
+        401 => Kind::Refused(Scope::Store, "check the credentials"),
         403 => Kind::Refused(
+            Scope::Object,
             "check that the identity may s3:GetObject, s3:PutObject, s3:DeleteObject and \
              s3:ListBucket here",
         ),
@@ -225,15 +240,21 @@ mod tests {
         ] {
             assert_eq!(judge_answer(status, code), kind, "{status} {code}");
         }
-        for (status, code) in [
-            (401, ""),
-            (403, "AccessDenied"),
-            (403, ""),
-            (403, "InvalidAccessKeyId"),
-            (400, "ExpiredToken"),
+        for (status, code, reach) in [
+            (401, "", Scope::Store),
+            (403, "InvalidAccessKeyId", Scope::Store),
+            (403, "SignatureDoesNotMatch", Scope::Store),
+            (403, "RequestTimeTooSkewed", Scope::Store),
+            (403, "AllAccessDisabled", Scope::Store),
+            (400, "ExpiredToken", Scope::Store),
+            (403, "AccessDenied", Scope::Object),
+            (403, "InvalidObjectState", Scope::Object),
+            (403, "", Scope::Object),
         ] {
-            let kind = judge_answer(status, code);
-            assert!(matches!(kind, Kind::Refused(_)), "{status} {code}");
+            match judge_answer(status, code) {
+                Kind::Refused(scope, _) => assert_eq!(scope, reach, "{status} {code}"),
+                kind => panic!("{status} {code} is {kind:?}"),
+            }
         }
         for (status, code) in [
             (400, "InvalidArgument"),
@@ -250,7 +271,7 @@ mod tests {
         let words = "dispatch failure: other: the credential provider was not enabled";
         assert!(matches!(
             judge_words(words, Kind::Transient),
-            Kind::Refused(_)
+            Kind::Refused(Scope::Store, _)
         ));
         let words = "dispatch failure: an error occurred while loading credentials: timeout";
         let kind = judge_words(words, Kind::Transient);

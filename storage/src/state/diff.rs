@@ -5,6 +5,7 @@
 //! of the line), or the footer of the output is read and decides ([`after_footer`]).
 
 use super::merge::RecordedLine;
+use super::plan::ExistingAction;
 use super::report::ShardStatus;
 use crate::store::{ETag, ObjectMeta};
 
@@ -48,8 +49,12 @@ pub enum Decision {
 pub enum RedoReason {
     /// The main shard is another one than it was made from.
     MainChanged,
-    /// What is there can't be parsed as Parquet: a killed writer's, or a damaged one.
+    /// What is there was ours and can't be used any more: damaged, or written anew by another
+    /// tool.
     Unreadable,
+    /// What is there breaks off before its footer. It is replaced only if its bytes prove to be
+    /// the beginning of the new shard's.
+    Torn,
     /// It has another number of rows than the main shard.
     RowsDiffer,
     /// Existing shards are not to be skipped.
@@ -58,12 +63,29 @@ pub enum RedoReason {
     PipelineChanged,
 }
 
+impl RedoReason {
+    /// How the plan says it to whoever makes the shard.
+    pub fn action(self) -> ExistingAction {
+        match self {
+            Self::Torn => ExistingAction::Prove,
+            Self::MainChanged
+            | Self::Unreadable
+            | Self::RowsDiffer
+            | Self::Asked
+            | Self::PipelineChanged => ExistingAction::Replace,
+        }
+    }
+}
+
 /// What a footer says of the shard that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FooterFinding {
-    /// It can't be parsed.
-    Unreadable,
-    /// It is Parquet, without our provenance.
+    /// It can't be parsed, or another tool has rewritten it; but what is left of its footer says
+    /// that it was this pipeline's.
+    Broken,
+    /// It begins as Parquet does and breaks off before a footer: perhaps the beginning of ours.
+    Torn,
+    /// It is Parquet without our provenance, or something else.
     Foreign,
     /// It is ours.
     Ours {
@@ -114,7 +136,8 @@ pub fn decide(
 /// What to do about a shard once the footer of what is there was looked at.
 pub fn after_footer(output: &ObjectMeta, footer: &FooterFinding, policy: &Policy) -> Decision {
     match footer {
-        FooterFinding::Unreadable => redo(output, RedoReason::Unreadable),
+        FooterFinding::Broken => redo(output, RedoReason::Unreadable),
+        FooterFinding::Torn => redo(output, RedoReason::Torn),
         FooterFinding::Foreign => Decision::Conflict { digest: None },
         FooterFinding::Ours { digest, .. } if *digest != policy.digest => {
             other_pipeline(output, digest, policy)

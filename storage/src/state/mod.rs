@@ -11,7 +11,7 @@
 //! | [`frozen_job`] | `_sidecar/runs/<run>/job.json` |
 //! | [`plan`] | `_sidecar/runs/<run>/plan/…` |
 //! | [`batch`] | `_sidecar/runs/<run>/batches/<batch>-<attempt>.json` |
-//! | [`report`] | `_sidecar/runs/<run>/chunks/<n>.json`, `….jsonl.zst` |
+//! | [`report`], [`item_lines`] | `_sidecar/runs/<run>/chunks/<n>.json`, `….jsonl.zst` |
 //! | [`manifest`], [`merge`] | `_sidecar/manifest.json` |
 //! | [`sentinel`] | `_SUCCESS` |
 //! | [`diff`], [`join`] | none: what is left to do, from the listings and the manifest |
@@ -28,6 +28,7 @@ mod error;
 pub mod fence;
 pub mod frozen_job;
 pub mod identity;
+pub mod item_lines;
 pub mod join;
 pub mod layout;
 mod lines;
@@ -36,6 +37,7 @@ pub mod manifest;
 pub mod merge;
 pub mod plan;
 pub mod report;
+mod report_writer;
 pub mod run_id;
 pub mod sentinel;
 pub mod writer;

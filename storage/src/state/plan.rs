@@ -72,6 +72,8 @@ pub enum ExistingAction {
     Check,
     /// Replace it.
     Replace,
+    /// Replace it if its bytes are the beginning of the new shard's.
+    Prove,
 }
 
 /// `plan.json`: what the parts hold together. Written after them: a plan without it isn't whole.
@@ -123,13 +125,16 @@ impl PlanSummary {
     }
 }
 
-/// Writes a plan part by part; holds one part.
+/// Makes a plan, and holds its parts, compressed, until they are written: a plan may be made while
+/// the prefix is only claimed, and nothing may be written before it is held. Who holds it already
+/// writes the parts as they are finished, so that memory does not grow with the plan.
 pub struct PlanWriter {
     store: Arc<dyn Store>,
     run: RunId,
     digest: String,
     chunks_per_part: u64,
     part: Option<(u64, LinesWriter)>,
+    finished: Vec<(String, Vec<u8>)>,
     summary: PlanSummary,
 }
 
@@ -167,6 +172,7 @@ impl PlanWriter {
             digest,
             chunks_per_part,
             part: None,
+            finished: Vec::new(),
             summary,
         }
     }
@@ -184,11 +190,11 @@ impl PlanWriter {
         self.summary.kept = kept;
     }
 
-    /// Adds a shard. Chunks come in ascending order, none is left out.
+    /// Adds a shard; writes nothing. Chunks come in ascending order, none is left out.
     ///
     /// # Errors
-    /// If a part can't be written, or a chunk comes out of order.
-    pub async fn push(&mut self, line: &PlanLine) -> Result<()> {
+    /// If a part can't be encoded, or a chunk comes out of order.
+    pub fn push(&mut self, line: &PlanLine) -> Result<()> {
         let number = line.chunk / self.chunks_per_part;
         let is_new_chunk = line.chunk == self.summary.chunks;
         if !is_new_chunk && line.chunk + 1 != self.summary.chunks {
@@ -200,7 +206,7 @@ impl PlanWriter {
             return Err(document::malformed(&file, WHAT, detail));
         }
         if self.part.as_ref().is_none_or(|(open, _)| *open != number) {
-            self.flush().await?;
+            self.flush()?;
             self.part = Some((number, self.begin(number)?));
         }
         if let Some((_, writer)) = &mut self.part {
@@ -212,12 +218,24 @@ impl PlanWriter {
         Ok(())
     }
 
-    /// Writes the last part and the summary.
+    /// Writes the parts that are finished so far, and lets go of them; for the holder of the lock.
+    ///
+    /// # Errors
+    /// If they can't be written.
+    pub async fn write_finished(&mut self) -> Result<()> {
+        for (key, bytes) in self.finished.drain(..) {
+            document::overwrite(&*self.store, &key, bytes, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the parts that are left, and the summary.
     ///
     /// # Errors
     /// If they can't be written.
     pub async fn finish(mut self, now: OffsetDateTime) -> Result<PlanSummary> {
-        self.flush().await?;
+        self.flush()?;
+        self.write_finished().await?;
         self.summary.planned_at = super::clock::to_milliseconds(now);
         let key = layout::plan_summary(&self.run);
         let bytes = document::encode(&key, &self.summary)?;
@@ -236,12 +254,12 @@ impl PlanWriter {
         LinesWriter::new(&layout::plan_part(&self.run, number), WHAT, &header)
     }
 
-    async fn flush(&mut self) -> Result<()> {
+    fn flush(&mut self) -> Result<()> {
         let Some((number, writer)) = self.part.take() else {
             return Ok(());
         };
         let key = layout::plan_part(&self.run, number);
-        document::overwrite(&*self.store, &key, writer.finish()?, None).await?;
+        self.finished.push((key, writer.finish()?));
         self.summary.parts = number + 1;
         Ok(())
     }

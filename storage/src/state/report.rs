@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -15,6 +14,8 @@ use super::lines::{LinesReader, LinesWriter};
 use super::manifest::ManifestPart;
 use super::{RunId, layout};
 use crate::store::{ETag, Store};
+
+pub use super::report_writer::ReportWriter;
 
 /// Failures that a report names; all of them are in the chunk's lines.
 pub const MAX_FAILURES: usize = 10;
@@ -85,6 +86,23 @@ pub struct SourceCounts {
     pub matched: u64,
 }
 
+impl ColumnCounts {
+    /// Adds the values of other rows.
+    pub fn add(&mut self, other: Self) {
+        self.populated += other.populated;
+        self.null += other.null;
+        self.error += other.error;
+    }
+}
+
+impl SourceCounts {
+    /// Adds other rows.
+    pub fn add(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.matched += other.matched;
+    }
+}
+
 /// Where the wall time of a chunk went. `start` and `index_pass` are fixed costs of a chunk,
 /// whatever its number of shards; the rest grows with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -109,15 +127,10 @@ impl Counts {
         self.bytes_read += other.bytes_read;
         self.bytes_written += other.bytes_written;
         for (name, counts) in &other.columns {
-            let column = self.columns.entry(name.clone()).or_default();
-            column.populated += counts.populated;
-            column.null += counts.null;
-            column.error += counts.error;
+            self.columns.entry(name.clone()).or_default().add(*counts);
         }
         for (name, counts) in &other.sources {
-            let source = self.sources.entry(name.clone()).or_default();
-            source.rows += counts.rows;
-            source.matched += counts.matched;
+            self.sources.entry(name.clone()).or_default().add(*counts);
         }
         self.seconds.start += other.seconds.start;
         self.seconds.index_pass += other.seconds.index_pass;
@@ -266,34 +279,6 @@ impl ChunkReport {
     }
 }
 
-/// Rewrites a chunk's report: one request each time.
-#[derive(Debug)]
-pub struct ReportWriter {
-    store: Arc<dyn Store>,
-    last: Option<ETag>,
-}
-
-impl ReportWriter {
-    /// A writer of one chunk's report.
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, last: None }
-    }
-
-    /// Writes the report with `updated_at` = `now` and no more than [`MAX_FAILURES`] failures.
-    ///
-    /// # Errors
-    /// If it can't be written.
-    pub async fn write(&mut self, report: &mut ChunkReport, now: OffsetDateTime) -> Result<()> {
-        report.updated_at = super::clock::to_milliseconds(now);
-        report.failures.truncate(MAX_FAILURES);
-        let key = layout::chunk_report(&report.run, report.chunk);
-        let bytes = document::encode(&key, report)?;
-        let published = document::overwrite(&*self.store, &key, bytes, self.last.take()).await?;
-        self.last = Some(published.etag);
-        Ok(())
-    }
-}
-
 /// Whether a shard was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -378,8 +363,41 @@ pub async fn write_lines(
     run: &RunId,
     digest: &str,
     chunk: u64,
-    mut lines: Vec<ShardLine>,
+    lines: Vec<ShardLine>,
 ) -> Result<ManifestPart> {
+    let encoded = encode_lines(store, run, digest, chunk, lines)?;
+    encoded.write(store).await
+}
+
+/// Lines that are not written yet: compressed, and what the manifest will say of them.
+#[derive(Debug)]
+pub struct EncodedLines {
+    pub(crate) part: ManifestPart,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl EncodedLines {
+    /// Writes them.
+    ///
+    /// # Errors
+    /// If the file can't be written.
+    pub async fn write(self, store: &dyn Store) -> Result<ManifestPart> {
+        document::overwrite(store, &self.part.key, self.bytes, None).await?;
+        Ok(self.part)
+    }
+}
+
+/// As [`write_lines`], for a caller that doesn't hold the prefix yet; `store` is for messages.
+///
+/// # Errors
+/// If two lines have one path.
+pub fn encode_lines(
+    store: &dyn Store,
+    run: &RunId,
+    digest: &str,
+    chunk: u64,
+    mut lines: Vec<ShardLine>,
+) -> Result<EncodedLines> {
     let key = layout::chunk_lines(run, chunk);
     lines.sort_unstable_by(|left, right| left.path.cmp(&right.path));
     if let Some(pair) = lines.windows(2).find(|pair| pair[0].path == pair[1].path) {
@@ -416,10 +434,9 @@ pub async fn write_lines(
             .unwrap_or_default(),
         sha256: document::sha256(&bytes),
         size: bytes.len() as u64,
-        key: key.clone(),
+        key,
     };
-    document::overwrite(store, &key, bytes, None).await?;
-    Ok(part)
+    Ok(EncodedLines { part, bytes })
 }
 
 /// Reads the lines of a chunk one by one, and sees to it that they are sorted.

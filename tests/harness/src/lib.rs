@@ -9,5 +9,6 @@ pub mod dataset;
 pub mod fault_proxy;
 #[cfg(feature = "cluster")]
 pub mod image;
+pub mod run_files;
 pub mod s3_server;
 pub mod tool;

@@ -234,12 +234,14 @@ fn footers() {
         same_rows,
     };
     let unreadable = replace(RedoReason::Unreadable);
+    let torn = replace(RedoReason::Torn);
     let foreign = Decision::Conflict { digest: None };
     let other = Decision::Conflict {
         digest: Some("other".to_owned()),
     };
     for (footer, skipping, asked) in [
-        (FooterFinding::Unreadable, unreadable.clone(), unreadable),
+        (FooterFinding::Broken, unreadable.clone(), unreadable),
+        (FooterFinding::Torn, torn.clone(), torn),
         (FooterFinding::Foreign, foreign.clone(), foreign),
         (ours("other", true, true), other.clone(), other.clone()),
         (ours("other", false, false), other.clone(), other),

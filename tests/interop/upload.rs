@@ -3,23 +3,16 @@
 use std::path::Path;
 
 use harness::s3_server::S3Server;
-use storage::{AccessKey, Payload, PutCondition, StorageConfig, Stores};
+use storage::{Payload, PutCondition, Stores};
+
+use crate::bucket;
 
 /// Copies what is in `folders` of `root` to the prefix `uri`, under the same relative paths.
 pub fn upload(server: &S3Server, uri: &str, root: &Path, folders: &[&str]) {
-    let config = StorageConfig {
-        endpoint: Some(server.endpoint()),
-        region: Some("us-east-1".to_owned()),
-        access_key: Some(AccessKey {
-            id: server.access_key().to_owned(),
-            secret: server.secret_key().to_owned(),
-        }),
-        ..StorageConfig::default()
-    };
     let mut folders: Vec<_> = folders.iter().map(|name| root.join(name)).collect();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let store = Stores::new(&config).open(uri).unwrap();
+        let store = Stores::new(&bucket::config(server)).open(uri).unwrap();
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();

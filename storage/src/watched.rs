@@ -1,0 +1,106 @@
+//! A store that remembers its last failure, for readers that turn errors into text.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+use crate::error::{Error, Result};
+use crate::store::{
+    ETag, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Store,
+};
+
+/// Passes everything on, and notes in words when the store refuses, is away or fails. An object
+/// that is gone, changed or unusable is not the store's failure.
+#[derive(Debug)]
+pub struct Watched {
+    store: Arc<dyn Store>,
+    failure: Mutex<Option<String>>,
+}
+
+impl Watched {
+    /// Watches a store from now on.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            failure: Mutex::default(),
+        }
+    }
+
+    /// The failure since the last call, if there was one.
+    pub fn take_failure(&self) -> Option<String> {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.take()
+    }
+
+    fn note<T>(&self, outcome: Result<T>) -> Result<T> {
+        if let Err(error) = &outcome
+            && is_store_failure(error)
+        {
+            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            *failure = Some(error.to_string());
+        }
+        outcome
+    }
+}
+
+fn is_store_failure(error: &Error) -> bool {
+    match error {
+        Error::Refused { .. } | Error::Unavailable { .. } | Error::Io { .. } => true,
+        Error::NotFound { .. }
+        | Error::Exists { .. }
+        | Error::Changed { .. }
+        | Error::Invalid { .. } => false,
+    }
+}
+
+#[async_trait]
+impl Store for Watched {
+    fn uri(&self) -> &str {
+        self.store.uri()
+    }
+
+    fn list_shards(&self) -> BoxStream<'_, Result<ListPage>> {
+        use futures::StreamExt;
+        self.store.list_shards().map(|page| self.note(page)).boxed()
+    }
+
+    async fn list_folder(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
+        self.note(self.store.list_folder(folder).await)
+    }
+
+    async fn head(&self, key: &str) -> Result<ObjectMeta> {
+        self.note(self.store.head(key).await)
+    }
+
+    async fn read(&self, key: &str) -> Result<(ObjectMeta, Bytes)> {
+        self.note(self.store.read(key).await)
+    }
+
+    async fn read_ranges(
+        &self,
+        key: &str,
+        ranges: &[Range<u64>],
+        expected: Option<&ETag>,
+    ) -> Result<Vec<Bytes>> {
+        self.note(self.store.read_ranges(key, ranges, expected).await)
+    }
+
+    async fn put(&self, key: &str, payload: Payload, condition: PutCondition) -> Result<Published> {
+        self.note(self.store.put(key, payload, condition).await)
+    }
+
+    async fn delete(&self, key: &str, expected: Option<&ETag>) -> Result<()> {
+        self.note(self.store.delete(key, expected).await)
+    }
+
+    async fn sweep(&self) -> Result<u64> {
+        self.note(self.store.sweep().await)
+    }
+
+    fn requests(&self) -> RequestCounts {
+        self.store.requests()
+    }
+}

@@ -1,0 +1,193 @@
+//! What a pod says, and with which code, when its item can't be done.
+
+use harness::dataset::{Shape, path};
+use storage::state::layout;
+use storage::state::report::{ChunkState, ShardStatus};
+
+use crate::operator::{Operator, SHAPE};
+use crate::place::Place;
+use crate::worker::Worker;
+
+#[test]
+fn a_poisonous_shard_costs_itself() {
+    let place = Place::folder(Shape::default());
+    let poisoned = path(4);
+    std::fs::write(place.path("main").join(&poisoned), "garbage").expect("write");
+    let operator = Operator::plan(&place, "out");
+    operator.batch(&[[0, 12]]);
+    for (done, kept) in [(11, 0), (0, 11)] {
+        operator.run(0, 1);
+        assert_eq!(place.names("out").len(), 11);
+        let report = operator.report(0).expect("a report");
+        assert_eq!(report.state, ChunkState::Done);
+        assert_eq!(
+            (report.counts.shards_done, report.counts.shards_skipped),
+            (done, kept)
+        );
+        assert_eq!(report.counts.shards_failed, 1);
+        assert_eq!(report.failures[0].path, poisoned);
+        let lines = operator.lines(0);
+        assert_eq!(lines.len(), 12);
+        let failed: Vec<_> = lines
+            .iter()
+            .filter(|line| line.status == ShardStatus::Failed)
+            .collect();
+        assert_eq!(failed.len(), 1);
+        assert_eq!(
+            (&failed[0].path, failed[0].reason.is_some()),
+            (&poisoned, true)
+        );
+        let message = operator.message();
+        assert_eq!(message["failed"], 1);
+        assert!(
+            message["reason"]
+                .as_str()
+                .expect("a reason")
+                .starts_with(&poisoned)
+        );
+    }
+}
+
+/// A file of a stranger that has come since the plan was made.
+#[test]
+fn a_foreign_shard_is_left_alone() {
+    let place = Place::folder(Shape::default());
+    let operator = Operator::plan(&place, "out");
+    operator.batch(&[[0, 12]]);
+    let foreign = place.path("out").join(path(5));
+    std::fs::create_dir_all(foreign.parent().expect("a folder")).expect("a folder");
+    std::fs::copy(place.path("main").join(path(5)), &foreign).expect("copy");
+    operator.run(0, 1);
+    let same = std::fs::read(&foreign).expect("read");
+    assert_eq!(
+        same,
+        std::fs::read(place.path("main").join(path(5))).expect("read")
+    );
+    let message = operator.message();
+    assert_eq!(
+        (&message["done"], &message["failed"]),
+        (&11.into(), &1.into())
+    );
+    assert!(
+        message["reason"]
+            .as_str()
+            .expect("a reason")
+            .contains("another program wrote it")
+    );
+}
+
+#[test]
+fn what_can_never_work_is_told() {
+    let place = Place::folder(SHAPE);
+    let operator = Operator::plan(&place, "out");
+    operator.batch(&[[0, 10], [10, 36]]);
+    let run = operator.files.run.clone();
+    let refused = |worker: Worker, words: &[&str]| {
+        worker.run().expect(2).says(words);
+        let message = operator.message();
+        let reason = message["reason"].as_str().expect("a reason");
+        assert!(words.iter().all(|word| reason.contains(word)), "{reason}");
+    };
+    refused(
+        operator.pod_of(0, 1, 2),
+        &["index 2 is out of range", "2 items"],
+    );
+    refused(
+        operator.pod_of(1, 1, 0),
+        &["no attempt 1 at batch 1 of run ", run.as_str(), "--batch"],
+    );
+    refused(operator.pod_of(0, 2, 0), &["no attempt 2 at batch 0"]);
+
+    let root = place.path("out");
+    let broken = |key: &str, text: Option<&str>, words: &[&str]| {
+        let file = root.join(key);
+        let whole = std::fs::read(&file).expect("read");
+        match text {
+            Some(text) => std::fs::write(&file, text).expect("write"),
+            None => std::fs::remove_file(&file).expect("remove"),
+        }
+        refused(operator.pod(0), words);
+        std::fs::write(&file, whole).expect("write");
+    };
+    let batch = layout::batch(&run, 0, 1);
+    broken(
+        &batch,
+        Some("{\"version\": 1"),
+        &["is no batch of work items"],
+    );
+    broken(&batch, Some("{\"version\": 7}"), &["format version 7"]);
+    let item = format!(
+        "{{\"version\":1,\"run\":\"{run}\",\"digest\":\"{}\",\"batch\":0,\"attempt\":1,\"items\":[[30,40]]}}",
+        operator.files.digest
+    );
+    broken(&batch, Some(&item), &["item [30, 40]", "36 chunks"]);
+    let other = item
+        .replace(&operator.files.digest, "0123")
+        .replace("40", "36");
+    broken(&batch, Some(&other), &["0123", "plan it again"]);
+    broken(&layout::plan_summary(&run), None, &["no whole plan of run"]);
+    broken(
+        &layout::plan_part(&run, 1),
+        None,
+        &["the plan is broken", "part-00000001"],
+    );
+    broken(
+        &layout::plan_part(&run, 1),
+        Some("torn"),
+        &["is no part of a plan"],
+    );
+    let job = layout::frozen_job(&run);
+    broken(&job, None, &["no frozen manifest"]);
+    broken(&job, Some("{}"), &["has no apiVersion"]);
+    let text = std::fs::read_to_string(root.join(&job)).expect("read");
+    broken(
+        &job,
+        Some(&text.replace("extractScaffold", "extractScafold")),
+        &["mistakes", "extractScafold"],
+    );
+    broken(
+        &job,
+        Some(&text.replace("OverwriteAll", "UpdateIfNull")),
+        &["different releases"],
+    );
+    broken(
+        &job,
+        Some(&text.replace("/index/", "/nothing/")),
+        &["/nothing/"],
+    );
+
+    let unset = Worker::new(&["chunk"]).environment(&place.environment());
+    let mut arguments = operator.files.arguments(0, 1, 0);
+    arguments.truncate(arguments.len() - 2);
+    let unset = arguments
+        .iter()
+        .fold(unset, |unset, text| unset.argument(text));
+    unset
+        .run()
+        .expect(2)
+        .says(&["JOB_COMPLETION_INDEX", "--index"]);
+    Worker::new(&["chunk"]).arguments("--run x").run().expect(2);
+    assert!(place.names("out").is_empty());
+    operator.run(0, 0);
+}
+
+#[test]
+fn a_store_that_refuses_is_told_from_a_mistake() {
+    let Some(place) = Place::bucket(SHAPE) else {
+        return;
+    };
+    let operator = Operator::plan(&place, "out");
+    operator.batch(&[[0, 36]]);
+    let wrong = [("AWS_SECRET_ACCESS_KEY", "wrong".to_owned())];
+    let ended = operator.pod(0).environment(&wrong).run().expect(5);
+    ended.says(&["s3://bucket/out/", "access refused"]);
+    assert!(
+        operator.message()["reason"]
+            .as_str()
+            .expect("a reason")
+            .contains("access refused")
+    );
+    let style = [("SIDECARJOB_S3_PATH_STYLE", "perhaps".to_owned())];
+    let ended = operator.pod(0).environment(&style).run().expect(2);
+    ended.says(&["SIDECARJOB_S3_PATH_STYLE", "perhaps"]);
+}
