@@ -19,7 +19,7 @@ endif
 
 .PHONY: help
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Make a dataset, enrich it, verify it, print joined rows (needs Rust alone)
@@ -31,6 +31,14 @@ test: tools lint suite ## Lint, then every test; what had to be skipped is liste
 .PHONY: suite
 suite:
 	@tests/tools/test.sh
+
+.PHONY: cluster
+cluster: tools ## A Kubernetes cluster on this machine, with an S3 server (root, containerd, runc)
+	@cargo run --quiet --locked -p sidecarjob-harness --bin cluster -- up
+
+.PHONY: cluster-down
+cluster-down: ## End that cluster; nothing of it stays
+	@cargo run --quiet --locked -p sidecarjob-harness --bin cluster -- down
 
 .PHONY: bench
 bench: venv ## Measure against pyarrow, Polars and DuckDB on the same data in the same run

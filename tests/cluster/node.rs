@@ -4,7 +4,7 @@ use harness::cluster::{Cluster, Component};
 use harness::image::Image;
 use harness::s3_server::S3Server;
 use harness::tool::find_program;
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, LogParams};
 use serde_json::{Value, json};
@@ -134,6 +134,31 @@ async fn a_deleted_pod_is_asked_to_end_first() {
 }
 
 #[tokio::test]
+async fn a_killed_container_has_failed() {
+    let _node = NODE.read().await;
+    let Some((cluster, client)) = cluster_with_shell().await else {
+        return;
+    };
+    if !cluster.is_own() {
+        harness::tool::skip("only a node of ours lets its containers be killed");
+        return;
+    }
+    let _report = cluster.report_on_failure();
+    // The first process of a container, which others inside can't even kill.
+    jobs::create(
+        &client,
+        &jobs::indexed("killed", IMAGE, 1, &script("sleep 1000")),
+    )
+    .await;
+    let name = jobs::await_running(&client, "killed", 1).await;
+    cluster.kill_container("default", &name).unwrap();
+    jobs::await_end(&client, "killed").await;
+    let ending = jobs::ending(&jobs::pods(&client, "killed").await[0]).unwrap();
+    assert_eq!(ending.exit_code, 137);
+    assert_eq!(ending.reason.as_deref(), Some("Error"));
+}
+
+#[tokio::test]
 async fn memory_beyond_the_limit_ends_a_container() {
     let _node = NODE.read().await;
     let Some((cluster, client)) = cluster_with_shell().await else {
@@ -197,14 +222,6 @@ async fn pods_outlive_a_kubelet_and_not_a_node() {
 
     cluster.kill(Component::Kubelet).unwrap();
     assert!(!cluster.is_running(Component::Kubelet));
-    let nodes: Api<Node> = Api::all(client.clone());
-    jobs::until("the node to be missed", async || {
-        let node = nodes.get("node").await.unwrap();
-        let conditions = node.status?.conditions?;
-        let ready = conditions.iter().find(|one| one.type_ == "Ready")?;
-        (ready.status == "Unknown").then_some(())
-    })
-    .await;
     cluster.start_component(Component::Kubelet).unwrap();
     assert_eq!(container_of().await, before);
 

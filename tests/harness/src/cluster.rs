@@ -25,9 +25,9 @@ mod access;
 mod audit;
 mod certificates;
 mod component;
+mod containers;
 mod control_plane;
 mod existing;
-mod images;
 mod keeper;
 mod kwok;
 mod name_server;
@@ -104,7 +104,12 @@ impl Cluster {
             Err(error) => Err(format!("{error:#}")),
         });
         match shared {
-            Ok(cluster) => cluster.as_ref(),
+            Ok(Some(cluster)) => Some(cluster),
+            Ok(None) => {
+                // Each test says for itself why it is skipped.
+                Programs::find(Size::Node);
+                None
+            }
             Err(error) => panic!("no cluster: {error}"),
         }
     }
@@ -200,6 +205,24 @@ impl Cluster {
             Kind::Own(own) => own.import(image),
             Kind::Existing(existing) => existing.import(image),
         }
+    }
+
+    /// Ends the first container of a pod as `kill -9` from outside does.
+    ///
+    /// # Errors
+    /// If there is no such container, or the cluster is not ours.
+    pub fn kill_container(&self, namespace: &str, pod: &str) -> Result<()> {
+        let field = "jsonpath={.status.containerStatuses[0].containerID}";
+        let id = self.kubectl(&[
+            "get",
+            "pod",
+            pod,
+            "--namespace",
+            namespace,
+            "--output",
+            field,
+        ])?;
+        self.own()?.kill_container(id.trim())
     }
 
     /// Whether a component of a cluster of ours runs.

@@ -1,5 +1,6 @@
 //! A Kubernetes cluster on this machine for people: `make cluster` and `make cluster-down`.
 
+use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -89,38 +90,45 @@ fn up() -> Result<ExitCode> {
     let Some((cluster, up)) = PeoplesCluster::up(&repository(), program)? else {
         return Ok(ExitCode::FAILURE);
     };
-    print_directions(&cluster, &up);
+    std::io::stdout().write_all(directions(&cluster, &up).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_directions(cluster: &PeoplesCluster, up: &Up) {
-    let kubeconfig = cluster.kubeconfig();
-    println!("The cluster runs.\n");
-    println!("  export KUBECONFIG={}", kubeconfig.display());
-    println!("  kubectl get nodes            kubectl is in the tools' folder, see `make tools`\n");
-    println!(
-        "S3 server, the same here and in pods: {}",
-        cluster.s3_endpoint()
+fn directions(cluster: &PeoplesCluster, up: &Up) -> String {
+    let mut text = format!(
+        "The cluster runs.
+
+  export KUBECONFIG={kubeconfig}
+  kubectl get nodes            (kubectl is beside the other tools, see `make tools`)
+
+S3 server, the same here and in pods: {endpoint}
+  bucket                       {bucket}
+  keys for pods                Secret {secret} in namespace default
+  keys for this shell          eval \"$({program} environment)\"
+
+Images (imagePullPolicy: IfNotPresent):
+",
+        kubeconfig = cluster.kubeconfig().display(),
+        endpoint = cluster.s3_endpoint(),
+        bucket = cluster.bucket(),
+        secret = cluster.secret(),
+        program = std::env::args().next().unwrap_or_default(),
     );
-    println!("  bucket                       {}", cluster.bucket());
-    println!(
-        "  keys for pods                Secret {} in namespace default",
-        cluster.secret()
-    );
-    println!("  keys for this shell          eval \"$(target/debug/cluster environment)\"\n");
-    println!("Images (imagePullPolicy: IfNotPresent):");
     for image in &up.images {
-        println!("  {image}");
+        text.push_str(&format!("  {image}\n"));
     }
     for binary in &up.missing {
-        println!("  none of {binary}: build it and run this again");
+        text.push_str(&format!(
+            "  none of {binary}: build it and run this again\n"
+        ));
     }
-    println!("\nLogs: {}", cluster.logs().display());
-    println!("End:  make cluster-down");
+    text.push_str(&format!("\nLogs: {}\n", cluster.logs().display()));
+    text.push_str("End:  make cluster-down\n");
+    text
 }
 
 fn status() -> Result<ExitCode> {
-    let Some(cluster) = PeoplesCluster::find()? else {
+    let Some(cluster) = PeoplesCluster::find() else {
         println!("there is no cluster");
         return Ok(ExitCode::FAILURE);
     };
@@ -137,7 +145,7 @@ fn status() -> Result<ExitCode> {
 }
 
 fn find() -> Result<PeoplesCluster> {
-    PeoplesCluster::find()?.context("there is no cluster: run `make cluster`")
+    PeoplesCluster::find().context("there is no cluster: run `make cluster`")
 }
 
 fn repository() -> PathBuf {

@@ -23,6 +23,7 @@ impl Keeper {
     /// Holds the site's lock until everything is removed.
     pub fn start(site: &Site, lock: File) -> Result<Self> {
         let mut process = command(site)
+            .arg(site.lock())
             .stdin(Stdio::piped())
             .stdout(lock)
             .spawn()
@@ -40,9 +41,18 @@ impl Keeper {
     }
 }
 
-/// Removes what there is of a cluster that nobody owns.
+/// Removes what an earlier run left of a cluster, under a lock that stays.
+pub(super) fn clear(site: &Site) -> Result<()> {
+    run(site, &mut command(site))
+}
+
+/// Removes a cluster that nobody owns, and its lock, which the caller holds.
 pub(super) fn remove(site: &Site) -> Result<()> {
-    let status = command(site)
+    run(site, command(site).arg(site.lock()))
+}
+
+fn run(site: &Site, command: &mut Command) -> Result<()> {
+    let status = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status()

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::number::Number;
 use super::process::{Process, Processes};
-use super::site::Site;
+use super::{node, site::Site};
 
 /// Name of the process that holds the namespace.
 const HOLDER: &str = "network";
@@ -24,6 +25,9 @@ pub(super) fn ensure(site: &Site, processes: &Processes) -> Result<()> {
     if processes.find(HOLDER).is_some() {
         return Ok(());
     }
+    // A node that has outlived its holder keeps the network, but nobody can enter it.
+    node::crash(processes)?;
+    wait_until_gone(&site.number.interface())?;
     let mut command = Command::new("unshare");
     command.args(["--net", "sleep", "infinity"]);
     let holder = processes.start(HOLDER, command)?;
@@ -78,6 +82,16 @@ fn wait_for_namespace(holder: Process) -> Result<()> {
     while fs::read_link(&theirs).context("the network's holder ended")? == ours {
         ensure!(Instant::now() < deadline, "unshare makes no network");
         std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Waits until the kernel has taken the cable away.
+fn wait_until_gone(interface: &str) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Path::new("/sys/class/net").join(interface).exists() {
+        ensure!(Instant::now() < deadline, "{interface} does not go away");
+        std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }

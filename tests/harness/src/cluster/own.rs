@@ -20,7 +20,7 @@ use super::name_server::{NameServer, Names};
 use super::number::Port;
 use super::process::{Process, Processes};
 use super::site::{Site, Size};
-use super::{access, control_plane, images, network, node};
+use super::{access, containers, control_plane, network, node};
 use crate::image::Image;
 
 const POLL: Duration = Duration::from_millis(50);
@@ -170,7 +170,11 @@ impl OwnCluster {
     }
 
     pub fn import(&self, image: &Image) -> Result<()> {
-        images::import(&node::socket(&self.site), image)
+        containers::import(&node::socket(&self.site), image)
+    }
+
+    pub fn kill_container(&self, id: &str) -> Result<()> {
+        containers::kill(&node::socket(&self.site), id)
     }
 
     pub fn is_running(&self, component: Component) -> bool {
@@ -286,7 +290,7 @@ impl OwnCluster {
                     && self.ask(has_default_account).unwrap_or(false)
             }
             Component::Scheduler => accepts(number.loopback(Port::Scheduler)),
-            Component::Containerd => images::is_served(&node::socket(&self.site)),
+            Component::Containerd => containers::is_served(&node::socket(&self.site)),
             Component::Kubelet => self.is_running(Component::Kubelet),
         }
     }

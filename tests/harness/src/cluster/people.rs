@@ -71,7 +71,8 @@ impl PeoplesCluster {
         else {
             return Ok(None);
         };
-        let (site, _lock) = Site::for_people()?;
+        let site = Site::for_people();
+        let _lock = site.lock_for_command()?;
         let cluster = OwnCluster::begin_for_machine(site.clone(), programs, name_server)?;
         let this = Self { site };
         this.start_s3(&cluster.processes, &s3)?;
@@ -99,19 +100,19 @@ impl PeoplesCluster {
     /// # Errors
     /// If something is left.
     pub fn down() -> Result<bool> {
-        let (site, _lock) = Site::for_people()?;
-        let exists = site.exists();
+        let site = Site::for_people();
+        if !site.exists() {
+            return Ok(false);
+        }
+        let _lock = site.lock_for_command()?;
         keeper::remove(&site)?;
-        Ok(exists)
+        Ok(true)
     }
 
     /// The cluster, if there is one.
-    ///
-    /// # Errors
-    /// If another command works on it just now.
-    pub fn find() -> Result<Option<Self>> {
-        let (site, _lock) = Site::for_people()?;
-        Ok(site.exists().then_some(Self { site }))
+    pub fn find() -> Option<Self> {
+        let site = Site::for_people();
+        site.exists().then_some(Self { site })
     }
 
     /// Each part of it and whether it runs.

@@ -2,8 +2,9 @@
 //! held as long as the cluster runs.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -49,11 +50,12 @@ impl Site {
             let Some(lock) = site.try_lock()? else {
                 continue;
             };
-            keeper::remove(&site)?;
+            keeper::clear(&site)?;
             if number.is_free() {
                 site.create()?;
                 return Ok((site, lock));
             }
+            fs::remove_file(site.lock())?;
         }
         bail!(
             "every number for a cluster is in use; see {}",
@@ -61,11 +63,15 @@ impl Site {
         )
     }
 
-    /// The cluster that people start by hand. The lock is for the time of a command.
-    pub fn for_people() -> Result<(Self, File)> {
-        let site = Self::new(Number::FOR_PEOPLE, Size::Node);
-        match site.try_lock()? {
-            Some(lock) => Ok((site, lock)),
+    /// The cluster that people start by hand.
+    pub fn for_people() -> Self {
+        Self::new(Number::FOR_PEOPLE, Size::Node)
+    }
+
+    /// Keeps other commands from the cluster as long as the result lives.
+    pub fn lock_for_command(&self) -> Result<File> {
+        match self.try_lock()? {
+            Some(lock) => Ok(lock),
             None => bail!("another command works on the cluster; try again when it has ended"),
         }
     }
@@ -82,7 +88,6 @@ impl Site {
 
     fn try_lock(&self) -> Result<Option<File>> {
         let folder = clusters_folder();
-        make_private_folder(&folder)?;
         // In the node's own view of the machine these are empty.
         for covered in ["/run", "/var/run", "/var/lib", "/var/log"] {
             ensure!(
@@ -90,18 +95,40 @@ impl Site {
                 "clusters can't live below {covered}: set SIDECARJOB_CLUSTERS to a folder elsewhere"
             );
         }
-        let path = folder.join(format!("{}.lock", self.number));
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .with_context(|| format!("can't open {}", path.display()))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(lock)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("can't lock {}", path.display())),
+        let path = self.lock();
+        loop {
+            // The last to hold it takes the file away, and the folder with the last of them.
+            make_private_folder(&folder)?;
+            let opened = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path);
+            let lock = match opened {
+                Ok(lock) => lock,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => {
+                    return Err(error).with_context(|| format!("can't open {}", path.display()));
+                }
+            };
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => {
+                    return Err(error).with_context(|| format!("can't lock {}", path.display()));
+                }
+            }
+            let is_still_there = fs::metadata(&path)
+                .is_ok_and(|there| lock.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
+            if is_still_there {
+                return Ok(Some(lock));
+            }
         }
+    }
+
+    /// The file that is locked as long as the cluster runs.
+    pub fn lock(&self) -> PathBuf {
+        self.folder.with_extension("lock")
     }
 
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -148,7 +175,12 @@ fn make_private_folder(folder: &Path) -> Result<()> {
         .create(folder)
         .with_context(|| format!("can't make {}", folder.display()))?;
     // In a folder for everybody, somebody else may have made it first.
-    let owner = std::os::unix::fs::MetadataExt::uid(&fs::symlink_metadata(folder)?);
+    let owner = match fs::symlink_metadata(folder) {
+        Ok(metadata) => metadata.uid(),
+        // Or taken it away again, which the next step finds out.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).context(format!("can't look at {}", folder.display())),
+    };
     ensure!(
         owner == rustix::process::getuid().as_raw(),
         "{} belongs to another user",

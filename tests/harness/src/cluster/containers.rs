@@ -1,4 +1,4 @@
-//! Images brought into a node's containerd.
+//! What is asked of a node's containerd past Kubernetes: images brought in, containers killed.
 
 use std::io::Write;
 use std::path::Path;
@@ -35,6 +35,23 @@ pub(super) fn import(socket: &Path, image: &Image) -> Result<()> {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
+    Ok(())
+}
+
+/// Kills a container by its id as Kubernetes writes it, `containerd://ID`.
+pub(super) fn kill(socket: &Path, id: &str) -> Result<()> {
+    let id = id
+        .strip_prefix("containerd://")
+        .with_context(|| format!("there is no container yet: its id is {id:?}"))?;
+    let output = control(socket)
+        .args(["tasks", "kill", "--signal", "SIGKILL", id])
+        .output()
+        .context("can't run ctr")?;
+    ensure!(
+        output.status.success(),
+        "containerd does not kill {id}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     Ok(())
 }
 
