@@ -40,6 +40,17 @@ cluster: tools ## A Kubernetes cluster on this machine, with an S3 server (root,
 cluster-down: ## End that cluster; nothing of it stays
 	@cargo run --quiet --locked -p sidecarjob-harness --bin cluster -- down
 
+.PHONY: soak
+soak: tools ## 50 idle SidecarJobs for five minutes: the operator writes nothing, and hardly uses the CPU
+	SIDECARJOB_SOAK_SECONDS=300 cargo test --locked -p sidecarjob-operator --test operator_api -- --nocapture idle
+
+.PHONY: images
+images: ## Both container images by the Dockerfile (docker or buildah, and the network)
+	@builder=$$(command -v docker || command -v buildah) || { echo "images: neither docker nor buildah is there" >&2; exit 1; }; \
+	for target in operator:sidecarjob-operator shard-worker:sidecarjob-worker; do \
+	  "$$builder" build --target "$${target%%:*}" --tag "$${target##*:}:0.1.0" .; \
+	done
+
 .PHONY: bench
 bench: venv ## Measure against pyarrow, Polars and DuckDB on the same data in the same run
 	@"$(SIDECARJOB_VENV)/bin/python" tests/bench/bench.py
