@@ -120,6 +120,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether no retry mends it: somebody has to change the manifest or a side input.
+    pub fn is_permanent(&self) -> bool {
+        matches!(
+            self,
+            Self::Usage(_)
+                | Self::Manifest(_)
+                | Self::SideInput { .. }
+                | Self::Storage(storage::Error::Invalid { .. })
+        )
+    }
+
     /// A [`Error::SideInput`] from any error.
     pub fn side_input(uri: &str, error: impl std::fmt::Display) -> Self {
         Self::SideInput {

@@ -15,10 +15,12 @@ use futures::future::join3;
 use storage::state::RunId;
 use storage::state::batch::WorkItem;
 use storage::state::fence::{DEFAULT_MAX_LOOK_AGE, Fence};
+use storage::state::identity::this_process;
 use storage::state::item_lines::read_lines;
 use storage::state::plan::{PlanLine, PlanReader};
-use storage::state::report::{Counts, Failure};
-use storage::{ObjectMeta, StorageConfig, Store, Stores};
+use storage::state::report::{ChunkReport, ChunkState, Counts, Failure, ReportWriter};
+use storage::{ETag, ObjectMeta, StorageConfig, Store, Stores};
+use time::OffsetDateTime;
 
 use crate::chunk::handout::Handout;
 use crate::chunk::resume::{Resumed, resume};
@@ -111,27 +113,18 @@ async fn work(
     } else {
         Arc::new(Stores::new(&config))
     };
-    // What the operator hands out and what the manifest names are looked at side by side.
-    let (job, listed, recorded) = join3(
-        Job::open_in(
-            stores,
-            handout.manifest.clone(),
-            Some(&options.output_prefix),
-        ),
-        list(&*output, &handout, options),
-        read_lines(&*output, &options.run, &handout.digest, handout.item.first),
-    )
-    .await;
-    let job = Arc::new(job.map_err(|error| handout.explain(error))?);
-    handout.check_digest(&job)?;
-    let (lines, there) = listed?;
-    let recorded = recorded.map_err(state_error)?;
-    let (recorded, earlier) = match recorded {
-        Some(recorded) => (Some(recorded.etag), recorded.lines),
-        None => (None, Vec::new()),
+    let prepared = match prepare(stores, &output, &handout, options).await {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            leave_reason(&output, &handout, options, &error).await;
+            return Err(error);
+        }
     };
-    lap("side inputs are open, shards that are there are listed");
-    let resumed = resume(&job, &handout.plan.replaces, lines, &there, &earlier).await?;
+    let Prepared {
+        job,
+        resumed,
+        recorded,
+    } = prepared;
     let Resumed { todo, kept, failed } = resumed;
     let shard_memory = shard_memory(&job, &handout, &todo, options.memory).await;
 
@@ -174,6 +167,72 @@ async fn work(
         handout.fence.check().await.map_err(fence_error)?;
     }
     Ok(())
+}
+
+/// A work item that can be begun.
+struct Prepared {
+    job: Arc<Job>,
+    resumed: Resumed,
+    /// Version of the lines that an earlier attempt left.
+    recorded: Option<ETag>,
+}
+
+/// Opens what the manifest names, and sorts out what is left to do.
+async fn prepare(
+    stores: Arc<Stores>,
+    output: &Arc<dyn Store>,
+    handout: &Handout,
+    options: &ChunkOptions,
+) -> Result<Prepared> {
+    // What the operator hands out and what the manifest names are looked at side by side.
+    let (job, listed, recorded) = join3(
+        Job::open_in(
+            stores,
+            handout.manifest.clone(),
+            Some(&options.output_prefix),
+        ),
+        list(&**output, handout, options),
+        read_lines(&**output, &options.run, &handout.digest, handout.item.first),
+    )
+    .await;
+    let job = Arc::new(job.map_err(|error| handout.explain(error))?);
+    handout.check_digest(&job)?;
+    let (lines, there) = listed?;
+    let recorded = recorded.map_err(state_error)?;
+    let (recorded, earlier) = match recorded {
+        Some(recorded) => (Some(recorded.etag), recorded.lines),
+        None => (None, Vec::new()),
+    };
+    let resumed = resume(&job, &handout.plan.replaces, lines, &there, &earlier).await?;
+    Ok(Prepared {
+        job,
+        resumed,
+        recorded,
+    })
+}
+
+/// Says in the item's report why it can't be begun: whoever hands it out may never see the pod.
+async fn leave_reason(
+    output: &Arc<dyn Store>,
+    handout: &Handout,
+    options: &ChunkOptions,
+    error: &Error,
+) {
+    if handout.fence.check().await.is_err() {
+        return;
+    }
+    let now = OffsetDateTime::now_utc();
+    let worker = this_process("shard-worker").host;
+    let (run, digest) = (options.run.clone(), handout.digest.clone());
+    let mut report = ChunkReport::new(run, digest, 0, worker, handout.item.len(), now)
+        .of_item(handout.item, options.attempt);
+    report.state = ChunkState::Failed;
+    report.reason = Some(error.to_string());
+    report.is_permanent = error.is_permanent();
+    let mut writer = ReportWriter::new(output.clone());
+    if let Err(error) = writer.write(&mut report, now).await {
+        tracing::warn!(%error, "the report of the work item can't be written");
+    }
 }
 
 /// Looks at the lock as often as a publication would, so that a long pass, or an upload that is

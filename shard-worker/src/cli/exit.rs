@@ -40,10 +40,9 @@ impl Exit {
     /// The exit that an error leads to.
     pub fn of(error: &Error) -> Self {
         match error {
-            Error::Usage(_) | Error::Manifest(_) | Error::SideInput { .. } => Self::Usage,
-            Error::Storage(storage::Error::Invalid { .. }) => Self::Usage,
-            Error::Storage(_) | Error::Store(_) | Error::LockUnknown(_) => Self::Storage,
+            error if error.is_permanent() => Self::Usage,
             Error::Lock(_) => Self::Locked,
+            _ => Self::Storage,
         }
     }
 }

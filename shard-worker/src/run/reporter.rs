@@ -11,7 +11,7 @@ use storage::state::report::{
 use time::OffsetDateTime;
 use tokio::time::MissedTickBehavior;
 
-use crate::error::{Result, ShardError};
+use crate::error::{Error, Result, ShardError};
 use crate::job::Job;
 use crate::run::finisher::Task;
 use crate::run::progress::Progress;
@@ -114,7 +114,7 @@ impl Reporter {
     ///
     /// # Errors
     /// If it can't be written.
-    pub async fn write(&self, state: ChunkState, reason: Option<String>) -> Result<()> {
+    pub async fn write(&self, state: ChunkState, ended: Option<&Error>) -> Result<()> {
         let mut file = self.file.lock().await;
         let (report, writer) = &mut *file;
         if let Err(error) = self.fence.check().await {
@@ -122,7 +122,8 @@ impl Reporter {
             return Ok(());
         }
         report.state = state;
-        report.reason = reason;
+        report.reason = ended.map(ToString::to_string);
+        report.is_permanent = ended.is_some_and(Error::is_permanent);
         report.counts = self.counts();
         report.failures = self.failures();
         writer

@@ -305,8 +305,7 @@ impl Scheduler {
                 None if ended_count == to_end => ChunkState::Done,
                 None => ChunkState::Stopped,
             };
-            let reason = ended.as_ref().map(ToString::to_string);
-            reporter.write(state, reason).await?;
+            reporter.write(state, ended.as_ref()).await?;
         }
         Ok(ChunkDone {
             counts: reporter.counts(),

@@ -220,6 +220,9 @@ pub struct ChunkReport {
     /// Why the chunk failed or stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether no further attempt mends that: somebody has to change the manifest or an input.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_permanent: bool,
 }
 
 impl Document for ChunkReport {
@@ -252,6 +255,7 @@ impl ChunkReport {
             counts: Counts::default(),
             failures: Vec::new(),
             reason: None,
+            is_permanent: false,
         }
     }
 
