@@ -67,6 +67,7 @@ struct Reported {
     /// Whether what is done and failed is all that was planned.
     is_whole: bool,
     reason: Option<Box<str>>,
+    is_permanent: bool,
     finished: u64,
     rows: u64,
 }
@@ -160,6 +161,7 @@ impl Book {
             state: report.state,
             is_whole: worked + shards_skipped >= item.end - first,
             reason: report.reason.as_deref().map(|reason| cut(reason).into()),
+            is_permanent: report.is_permanent,
             finished: worked,
             rows,
         };
@@ -280,17 +282,15 @@ impl Book {
             .iter()
             .filter_map(|(first, _)| self.items.get(first)?.report.as_ref())
             .filter(|report| report.attempt == attempt);
-        // A worker that gave up says more than one that was told to stop.
-        let gave_up = |report: &&Reported| report.state == ChunkState::Failed;
-        let reason = reports
-            .clone()
-            .filter(gave_up)
-            .chain(reports.clone())
-            .find_map(|report| report.reason.clone());
+        // What no retry mends says most, and a worker that gave up more than one that was told
+        // to stop.
+        let says_most = reports
+            .filter(|report| report.reason.is_some())
+            .max_by_key(|report| (report.is_permanent, report.state == ChunkState::Failed));
         let settled = Settled {
+            reason: says_most.and_then(|report| Some(report.reason.clone()?.into())),
+            is_permanent: says_most.is_some_and(|report| report.is_permanent),
             lost,
-            reason: reason.map(String::from),
-            is_permanent: false,
         };
         if let Some(state) = self.attempt_mut(batch, attempt) {
             state.is_being_settled = false;

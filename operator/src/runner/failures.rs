@@ -32,10 +32,15 @@ pub(super) struct FailureReport {
     first: Vec<FailureNote>,
     count: u64,
     left_out: u64,
+    longest: usize,
 }
 
 impl FailureReport {
     pub(super) fn new(run: &RunId, digest: &str) -> Self {
+        Self::with_longest(run, digest, LONGEST)
+    }
+
+    fn with_longest(run: &RunId, digest: &str, longest: usize) -> Self {
         let header = Header {
             version: FORMAT_VERSION,
             run,
@@ -46,6 +51,7 @@ impl FailureReport {
             first: Vec::new(),
             count: 0,
             left_out: 0,
+            longest,
         };
         report.push_line(&header);
         report
@@ -59,7 +65,7 @@ impl FailureReport {
                 reason: super::book::cut(&reason).to_owned(),
             });
         }
-        if self.bytes.len() < LONGEST {
+        if self.bytes.len() < self.longest {
             self.push_line(&Failure { path, reason });
         } else {
             self.left_out += 1;
@@ -115,8 +121,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_counted() {
         let run = RunId::generate();
-        let mut report = FailureReport::new(&run, "d");
-        let reason = "x".repeat(1 << 20);
+        let mut report = FailureReport::with_longest(&run, "d", 32 << 10);
+        let reason = "x".repeat(1 << 10);
         for number in 0..40 {
             report.add(format!("{number:04}.parquet"), reason.clone());
         }

@@ -47,7 +47,7 @@ use storage::{RequestCounts, Stores};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::model::{Item, RunFacts};
+use crate::model::{Item, LockFacts, RunFacts};
 use session::Session;
 pub use trouble::Failed;
 
@@ -315,7 +315,10 @@ impl Runners {
     pub async fn shut_down(&self) {
         let sessions: Vec<_> = lock(&self.sessions).drain().collect();
         for (_, session) in sessions {
-            session.stop().await;
+            // Those that are being given up end by themselves, with the lock that they have.
+            if session.facts().lock != LockFacts::Released {
+                session.stop().await;
+            }
         }
         let mut ending = std::mem::take(&mut *lock(&self.ending));
         while ending.join_next().await.is_some() {}

@@ -108,6 +108,27 @@ fn what_is_lost_is_settled_and_done_again() {
 }
 
 #[test]
+fn the_reason_that_says_most_is_told() {
+    let mut book = book(&[(0, 10), (10, 20), (20, 30)]);
+    let reports = [
+        ((0, 10), ChunkState::Stopped, "told to stop", false),
+        ((10, 20), ChunkState::Failed, "the store is away", false),
+        ((20, 30), ChunkState::Failed, "the index is gone", true),
+    ];
+    for (number, (item, state, reason, is_permanent)) in reports.into_iter().enumerate() {
+        let mut ended = report(item, 1, "a", 0, 0);
+        (ended.state, ended.is_permanent) = (state, is_permanent);
+        ended.reason = Some(reason.to_owned());
+        add(&mut book, &ended);
+        book.forget_requests();
+        book.settle(0, 1);
+        let settled = book.batches()[0].attempts[0].settled.clone().unwrap();
+        let told = (settled.reason.as_deref(), settled.is_permanent);
+        assert_eq!(told, (Some(reason), is_permanent), "{number}");
+    }
+}
+
+#[test]
 fn a_done_report_of_an_earlier_attempt_does_not_end_a_later_one() {
     let mut book = book(&[(0, 10)]);
     add(&mut book, &report((0, 10), 1, "a", 10, 0));
