@@ -11,5 +11,7 @@ mod control_plane;
 mod existing;
 #[path = "cluster/node.rs"]
 mod node;
+#[path = "cluster/people.rs"]
+mod people;
 #[path = "cluster/remains.rs"]
 mod remains;

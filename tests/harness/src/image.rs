@@ -80,6 +80,22 @@ impl Image {
         })
     }
 
+    /// The worker's image, `localhost/shard-worker:dev`, as the Dockerfile makes it.
+    ///
+    /// # Errors
+    /// As [`Self::of_program`].
+    pub fn of_worker(program: &Path) -> Result<Self> {
+        Self::of_program("localhost/shard-worker:dev", program, "/shard-worker")
+    }
+
+    /// The operator's image, `localhost/sidecarjob-operator:dev`, as the Dockerfile makes it.
+    ///
+    /// # Errors
+    /// As [`Self::of_program`].
+    pub fn of_operator(program: &Path) -> Result<Self> {
+        Self::of_program("localhost/sidecarjob-operator:dev", program, "/operator")
+    }
+
     /// The image for [`Self::PAUSE`], made of the machine's own `sleep`.
     pub(crate) fn pause() -> Result<Self> {
         let sleep = find_program("sleep", "coreutils").context("sleep is not there")?;

@@ -128,7 +128,7 @@ Images (imagePullPolicy: IfNotPresent):
 }
 
 fn status() -> Result<ExitCode> {
-    let Some(cluster) = PeoplesCluster::find() else {
+    let Some(cluster) = PeoplesCluster::find()? else {
         println!("there is no cluster");
         return Ok(ExitCode::FAILURE);
     };
@@ -145,7 +145,7 @@ fn status() -> Result<ExitCode> {
 }
 
 fn find() -> Result<PeoplesCluster> {
-    PeoplesCluster::find().context("there is no cluster: run `make cluster`")
+    PeoplesCluster::find()?.context("there is no cluster: run `make cluster`")
 }
 
 fn repository() -> PathBuf {

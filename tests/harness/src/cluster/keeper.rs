@@ -23,7 +23,6 @@ impl Keeper {
     /// Holds the site's lock until everything is removed.
     pub fn start(site: &Site, lock: File) -> Result<Self> {
         let mut process = command(site)
-            .arg(site.lock())
             .stdin(Stdio::piped())
             .stdout(lock)
             .spawn()
@@ -41,18 +40,9 @@ impl Keeper {
     }
 }
 
-/// Removes what an earlier run left of a cluster, under a lock that stays.
-pub(super) fn clear(site: &Site) -> Result<()> {
-    run(site, &mut command(site))
-}
-
 /// Removes a cluster that nobody owns, and its lock, which the caller holds.
 pub(super) fn remove(site: &Site) -> Result<()> {
-    run(site, command(site).arg(site.lock()))
-}
-
-fn run(site: &Site, command: &mut Command) -> Result<()> {
-    let status = command
+    let status = command(site)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status()
@@ -72,6 +62,7 @@ fn command(site: &Site) -> Command {
         .arg(&site.folder)
         .arg(site.number.cgroup())
         .arg(site.number.interface())
+        .arg(site.lock())
         // An interrupt from the keyboard ends the owner, and only then the cluster.
         .process_group(0);
     command

@@ -1,7 +1,7 @@
 # Ends a cluster for good: processes, network, control groups, folder. A script, since
 # it has to run after the program that started the cluster has been killed.
 #
-#   sh -c SCRIPT keeper FOLDER CGROUP INTERFACE [LOCK]
+#   sh -c SCRIPT keeper FOLDER CGROUP INTERFACE LOCK
 #
 # It waits for the end of its input first: the owner of the cluster holds the other end.
 # LOCK is a file that goes last, while it is still locked.
@@ -62,9 +62,7 @@ for step in kill_all await_network remove_cgroups remove_folder; do
     sleep 0.05
   done
 done
-if [ -n "$lock" ]; then
-  rm -f "$lock"
-  # Unless other clusters live there.
-  rmdir "${lock%/*}" 2>/dev/null
-fi
+rm -f "$lock"
+# Unless other clusters live there.
+rmdir "${lock%/*}" 2>/dev/null
 exit $code

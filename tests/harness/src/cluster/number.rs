@@ -4,6 +4,8 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
+use anyhow::{Context, Result};
+
 /// A cluster's number on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Number(u8);
@@ -20,10 +22,9 @@ pub(super) enum Port {
 }
 
 impl Number {
-    /// The cluster that people start by hand. Tests never take it.
-    pub const FOR_PEOPLE: Self = Self(0);
-
     const COUNT: u8 = 32;
+    /// Below are those that tests take by themselves.
+    const FIRST_FOR_PEOPLE: u8 = 24;
     /// Below the ports that the kernel gives out, so that no connection takes one while
     /// its server is being restarted.
     const FIRST_PORT: u16 = 21_000;
@@ -31,7 +32,24 @@ impl Number {
 
     /// Numbers that tests may take.
     pub(super) fn for_tests() -> impl Iterator<Item = Self> {
-        (1..Self::COUNT).map(Self)
+        (0..Self::FIRST_FOR_PEOPLE).map(Self)
+    }
+
+    /// Of a cluster that people start by hand: the first that tests do not take, or the one
+    /// that `SIDECARJOB_CLUSTER_NUMBER` names.
+    pub(super) fn for_people() -> Result<Self> {
+        let range = Self::FIRST_FOR_PEOPLE..Self::COUNT;
+        let Ok(text) = std::env::var("SIDECARJOB_CLUSTER_NUMBER") else {
+            return Ok(Self(Self::FIRST_FOR_PEOPLE));
+        };
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.map(Self).with_context(|| {
+            format!(
+                "SIDECARJOB_CLUSTER_NUMBER is {text}; it has to be {} to {}",
+                range.start,
+                range.end - 1
+            )
+        })
     }
 
     pub(super) fn port(self, port: Port) -> u16 {
@@ -117,7 +135,7 @@ mod tests {
         let mut ports = BTreeSet::new();
         let mut networks = BTreeSet::new();
         let mut count = 0;
-        for number in Number::for_tests().chain([Number::FOR_PEOPLE]) {
+        for number in (0..Number::COUNT).map(Number) {
             ports.extend((0..Number::PORTS_EACH).map(|at| number.port(Port::EtcdClient) + at));
             // A pod network is four of the eight networks that a number has.
             let [_, _, network, _] = number.gateway().octets();
@@ -131,7 +149,7 @@ mod tests {
 
     #[test]
     fn interface_names_are_short_enough_for_the_kernel() {
-        for number in Number::for_tests() {
+        for number in (0..Number::COUNT).map(Number) {
             assert!(number.interface().len() < 16, "{}", number.interface());
         }
     }

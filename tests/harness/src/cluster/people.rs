@@ -26,20 +26,6 @@ const BUCKET: &str = "datasets";
 /// The Secret in namespace `default` with the keys to the S3 server.
 const SECRET: &str = "s3-credentials";
 
-/// Programs of this project that run in pods: name of binary and image, and path inside.
-const IMAGES: [(&str, &str, &str); 2] = [
-    (
-        "shard-worker",
-        "localhost/shard-worker:dev",
-        "/shard-worker",
-    ),
-    (
-        "sidecarjob-operator",
-        "localhost/sidecarjob-operator:dev",
-        "/operator",
-    ),
-];
-
 /// The cluster that people start by hand.
 #[derive(Debug)]
 pub struct PeoplesCluster {
@@ -71,7 +57,7 @@ impl PeoplesCluster {
         else {
             return Ok(None);
         };
-        let site = Site::for_people();
+        let site = Site::for_people()?;
         let _lock = site.lock_for_command()?;
         let cluster = OwnCluster::begin_for_machine(site.clone(), programs, name_server)?;
         let this = Self { site };
@@ -81,11 +67,15 @@ impl PeoplesCluster {
             images: Vec::new(),
             missing: Vec::new(),
         };
-        for (binary, name, path) in IMAGES {
+        for (binary, image_of) in [
+            ("shard-worker", Image::of_worker as fn(&Path) -> _),
+            ("sidecarjob-operator", Image::of_operator),
+        ] {
             match newest_build(repository, binary) {
                 Some(program) => {
-                    cluster.import(&Image::of_program(name, &program, path)?)?;
-                    up.images.push(name.to_owned());
+                    let image = image_of(&program)?;
+                    cluster.import(&image)?;
+                    up.images.push(image.name().to_owned());
                 }
                 None => up.missing.push(binary.to_owned()),
             }
@@ -100,7 +90,7 @@ impl PeoplesCluster {
     /// # Errors
     /// If something is left.
     pub fn down() -> Result<bool> {
-        let site = Site::for_people();
+        let site = Site::for_people()?;
         if !site.exists() {
             return Ok(false);
         }
@@ -110,9 +100,12 @@ impl PeoplesCluster {
     }
 
     /// The cluster, if there is one.
-    pub fn find() -> Option<Self> {
-        let site = Site::for_people();
-        site.exists().then_some(Self { site })
+    ///
+    /// # Errors
+    /// If `SIDECARJOB_CLUSTER_NUMBER` is no number of a cluster.
+    pub fn find() -> Result<Option<Self>> {
+        let site = Site::for_people()?;
+        Ok(site.exists().then_some(Self { site }))
     }
 
     /// Each part of it and whether it runs.

@@ -43,14 +43,21 @@ impl Site {
         }
     }
 
-    /// Takes the first number that nobody uses, and removes what an earlier run left of it.
+    /// Takes the first number that nobody uses, and removes what earlier runs have left.
     pub fn claim(size: Size) -> Result<(Self, File)> {
+        for number in Number::for_tests() {
+            let left = Self::new(number, size);
+            if left.exists()
+                && let Some(_lock) = left.try_lock()?
+            {
+                keeper::remove(&left)?;
+            }
+        }
         for number in Number::for_tests() {
             let site = Self::new(number, size);
             let Some(lock) = site.try_lock()? else {
                 continue;
             };
-            keeper::clear(&site)?;
             if number.is_free() {
                 site.create()?;
                 return Ok((site, lock));
@@ -64,8 +71,8 @@ impl Site {
     }
 
     /// The cluster that people start by hand.
-    pub fn for_people() -> Self {
-        Self::new(Number::FOR_PEOPLE, Size::Node)
+    pub fn for_people() -> Result<Self> {
+        Ok(Self::new(Number::for_people()?, Size::Node))
     }
 
     /// Keeps other commands from the cluster as long as the result lives.
