@@ -10,6 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::{Client, Config, Resource};
+use storage::state::writer::ttl_from_environment;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch as channel};
 use tokio::task::JoinSet;
@@ -146,7 +147,9 @@ async fn put_together(arguments: &Arguments) -> anyhow::Result<Parts> {
     let leadership = election.leadership();
 
     let settings = Arc::new(arguments.settings());
+    let lock_ttl = ttl_from_environment().map_err(anyhow::Error::msg)?;
     let pace = Pace {
+        lock_ttl,
         follow_every: Duration::from_secs(u64::from(arguments.follow_seconds)),
         window: Duration::from_secs(u64::from(arguments.window_seconds)),
         ..Pace::default()

@@ -1,0 +1,129 @@
+//! The one cluster, with the operator as `kubectl apply -k config/` installs it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use harness::cluster::Cluster;
+use harness::image::Image;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Where the operator is.
+pub const SYSTEM: &str = "sidecarjob-system";
+
+const OPERATOR_IMAGE: &str = "localhost/sidecarjob-operator:test";
+const WORKER_IMAGE: &str = "localhost/shard-worker:test";
+
+/// What makes runs of seconds of those that take hours, and the lock of a writer that is gone
+/// one that is soon free.
+const SETTINGS: [(&str, &str); 6] = [
+    ("SIDECARJOB_WORKER_IMAGE", WORKER_IMAGE),
+    ("SIDECARJOB_ITEM_SECONDS", "4"),
+    ("SIDECARJOB_LIVE_STATUS_SECONDS", "1"),
+    ("SIDECARJOB_WINDOW_SECONDS", "10"),
+    ("SIDECARJOB_FOLLOW_SECONDS", "1"),
+    ("SIDECARJOB_LOCK_TTL_SECONDS", "20"),
+];
+
+/// Tests run side by side, but for those that disturb what all share.
+static NODE: RwLock<()> = RwLock::const_new(());
+
+/// Keeps what all share as it is.
+pub async fn shared() -> RwLockReadGuard<'static, ()> {
+    NODE.read().await
+}
+
+/// Waits until no other test runs, and lets none begin.
+pub async fn alone() -> RwLockWriteGuard<'static, ()> {
+    NODE.write().await
+}
+
+/// The cluster, with images and operator; none where there can't be one, which it says.
+pub fn cluster() -> Option<&'static Cluster> {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    let cluster = Cluster::for_tests()?;
+    INSTALLED.get_or_init(|| install(cluster));
+    Some(cluster)
+}
+
+fn install(cluster: &Cluster) {
+    let programs = tempfile::tempdir().unwrap();
+    let operator = Path::new(env!("CARGO_BIN_EXE_sidecarjob-operator"));
+    for (image, program, path) in [
+        (OPERATOR_IMAGE, operator, "/operator"),
+        (WORKER_IMAGE, worker(), "/shard-worker"),
+    ] {
+        let small = stripped(program, &programs);
+        let image = Image::of_program(image, &small, path).unwrap();
+        cluster.import_image(&image).unwrap();
+    }
+    let file = programs.path().join("installation.json");
+    std::fs::write(&file, installation(cluster).to_string()).unwrap();
+    let file = file.display().to_string();
+    cluster
+        .kubectl(&["apply", "--server-side", "-f", &file])
+        .unwrap();
+    let deployment = ["deployment/sidecarjob-operator", "--namespace", SYSTEM];
+    let wait = ["wait", "--for=condition=Available", "--timeout=120s"];
+    if let Err(error) = cluster.kubectl(&[&wait[..], &deployment].concat()) {
+        let logs = cluster.kubectl(&[&["logs"], &deployment[..]].concat());
+        panic!("{error:#}\n{logs:?}\n{}", cluster.report());
+    }
+}
+
+/// What `config/` has, with the images and settings of the tests.
+fn installation(cluster: &Cluster) -> Value {
+    let config = repository().join("config").display().to_string();
+    let text = cluster.kubectl(&["kustomize", &config]).unwrap();
+    let documents = text.split("\n---\n");
+    let mut objects: Vec<Value> = documents
+        .map(|document| serde_yaml::from_str(document).unwrap())
+        .collect();
+    let deployment = objects
+        .iter_mut()
+        .find(|object| object["kind"] == "Deployment")
+        .unwrap();
+    let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
+    container["image"] = json!(OPERATOR_IMAGE);
+    let environment = container["env"].as_array_mut().unwrap();
+    environment.retain(|variable| SETTINGS.iter().all(|(name, _)| variable["name"] != *name));
+    for (name, value) in SETTINGS {
+        environment.push(json!({"name": name, "value": value}));
+    }
+    json!({"apiVersion": "v1", "kind": "List", "items": objects})
+}
+
+/// A copy without what only debuggers read, which is most of a program that is built for tests.
+fn stripped(program: &Path, folder: &TempDir) -> PathBuf {
+    let copy = folder.path().join(program.file_name().unwrap());
+    let strip = Command::new("strip")
+        .arg("-o")
+        .args([&copy, program])
+        .status();
+    match strip {
+        Ok(status) if status.success() => copy,
+        // Then it is large, and as good.
+        _ => program.to_owned(),
+    }
+}
+
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Where the worker's binary is; built if it isn't there.
+pub fn worker() -> &'static Path {
+    static WORKER: OnceLock<PathBuf> = OnceLock::new();
+    WORKER.get_or_init(|| {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--locked", "--quiet", "--bin", "shard-worker"])
+            .current_dir(repository())
+            .status()
+            .unwrap();
+        assert!(built.success(), "the worker can't be built");
+        let path = Path::new(env!("CARGO_BIN_EXE_sidecarjob-operator"));
+        path.with_file_name("shard-worker")
+    })
+}
