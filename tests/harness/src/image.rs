@@ -39,7 +39,7 @@ impl Image {
     /// What keeps a pod's namespaces: a program that waits.
     pub(crate) const PAUSE: &'static str = "localhost/pause:local";
 
-    /// An image of that name (`localhost/NAME:TAG`) that runs `program`, as a user without
+    /// An image of that name (`NAME:TAG`, better not `latest`) that runs `program`, as a user without
     /// rights and at `path` inside, with the libraries that it is linked with, the
     /// machine's certificate authorities, and an empty `/tmp`.
     ///
@@ -80,20 +80,23 @@ impl Image {
         })
     }
 
-    /// The worker's image, `localhost/shard-worker:dev`, as the Dockerfile makes it.
+    /// The worker's image, as the Dockerfile makes it and the shipped configuration names it.
     ///
     /// # Errors
     /// As [`Self::of_program`].
     pub fn of_worker(program: &Path) -> Result<Self> {
-        Self::of_program("localhost/shard-worker:dev", program, "/shard-worker")
+        let name = concat!("sidecarjob-worker:", env!("CARGO_PKG_VERSION"));
+        Self::of_program(name, program, "/shard-worker")
     }
 
-    /// The operator's image, `localhost/sidecarjob-operator:dev`, as the Dockerfile makes it.
+    /// The operator's image, as the Dockerfile makes it and the shipped configuration names
+    /// it.
     ///
     /// # Errors
     /// As [`Self::of_program`].
     pub fn of_operator(program: &Path) -> Result<Self> {
-        Self::of_program("localhost/sidecarjob-operator:dev", program, "/operator")
+        let name = concat!("sidecarjob-operator:", env!("CARGO_PKG_VERSION"));
+        Self::of_program(name, program, "/sidecarjob-operator")
     }
 
     /// The image for [`Self::PAUSE`], made of the machine's own `sleep`.
@@ -125,6 +128,23 @@ impl Image {
     /// `Never`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The name with the registry that is meant where it names none.
+    pub(crate) fn reference(&self) -> String {
+        let first = self.name.split('/').next().unwrap_or_default();
+        let names_registry =
+            first != self.name && (first == "localhost" || first.contains(['.', ':']));
+        let library = if self.name.contains('/') {
+            ""
+        } else {
+            "library/"
+        };
+        if names_registry {
+            self.name.clone()
+        } else {
+            format!("docker.io/{library}{}", self.name)
+        }
     }
 
     /// The image as a tar in the OCI layout, and the digest by which it is known.
@@ -179,6 +199,18 @@ mod tests {
         let (other, other_digest) = image("localhost/two:dev").archive().unwrap();
         assert!(bytes != other);
         assert_eq!(digest, other_digest);
+    }
+
+    #[test]
+    fn names_mean_what_they_mean_elsewhere() {
+        let reference = |name| {
+            let image = Image::of_program(name, &own_program(), "/program").unwrap();
+            image.reference()
+        };
+        assert_eq!(reference("localhost/one:dev"), "localhost/one:dev");
+        assert_eq!(reference("one:0.1.0"), "docker.io/library/one:0.1.0");
+        assert_eq!(reference("me/one:0.1.0"), "docker.io/me/one:0.1.0");
+        assert_eq!(reference("quay.io/me/one:1"), "quay.io/me/one:1");
     }
 
     #[test]

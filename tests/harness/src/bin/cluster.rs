@@ -99,14 +99,14 @@ fn directions(cluster: &PeoplesCluster, up: &Up) -> String {
         "The cluster runs.
 
   export KUBECONFIG={kubeconfig}
-  kubectl get nodes            (kubectl is beside the other tools, see `make tools`)
+  kubectl apply -k config/     (kubectl is beside the other tools, see `make tools`)
 
 S3 server, the same here and in pods: {endpoint}
   bucket                       {bucket}
   keys for pods                Secret {secret} in namespace default
   keys for this shell          eval \"$({program} environment)\"
 
-Images (imagePullPolicy: IfNotPresent):
+Images, made of the programs that were built last:
 ",
         kubeconfig = cluster.kubeconfig().display(),
         endpoint = cluster.s3_endpoint(),

@@ -15,7 +15,7 @@ const KNOWN: &str = "io.cri-containerd.image=managed";
 /// Imports an image; does nothing if the node has the same already.
 pub(super) fn import(socket: &Path, image: &Image) -> Result<()> {
     let (archive, digest) = image.archive()?;
-    if is_known(socket, image.name(), &digest)? {
+    if is_known(socket, &image.reference(), &digest)? {
         return Ok(());
     }
     let output = with_input(control(socket).args(["images", "import", "-"]), &archive)?;
@@ -27,7 +27,7 @@ pub(super) fn import(socket: &Path, image: &Image) -> Result<()> {
     );
     // Kubelet sees it only a moment later.
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_known(socket, image.name(), &digest)? {
+    while !is_known(socket, &image.reference(), &digest)? {
         ensure!(
             Instant::now() < deadline,
             "{} was imported, but kubelet can't see it",

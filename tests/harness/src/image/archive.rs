@@ -40,7 +40,7 @@ pub(super) fn write(image: &Image) -> Result<(Vec<u8>, String)> {
     });
     let mut manifest = blobs.add(manifest.to_string().into_bytes(), &kind("manifest.v1+json"));
     let digest = manifest["digest"].as_str().unwrap_or_default().to_owned();
-    manifest["annotations"] = json!({"io.containerd.image.name": image.name});
+    manifest["annotations"] = json!({"io.containerd.image.name": image.reference()});
     manifest["platform"] = json!({"architecture": architecture(), "os": "linux"});
     let index = json!({
         "schemaVersion": 2,
