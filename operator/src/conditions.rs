@@ -11,6 +11,8 @@ pub const MESSAGE_BYTES: usize = 512;
 /// The conditions of an object, in the making.
 #[derive(Clone, Debug)]
 pub struct Conditions {
+    /// As they were: where their times come from, however often one is set on the way.
+    present: Vec<Condition>,
     list: Vec<Condition>,
     generation: i64,
     now: Timestamp,
@@ -28,6 +30,7 @@ impl Conditions {
             condition.observed_generation = Some(generation);
         }
         Self {
+            present: list.clone(),
             list,
             generation,
             now,
@@ -36,24 +39,21 @@ impl Conditions {
 
     /// Sets a condition. Its transition time stays unless its status changes.
     pub fn set(&mut self, kind: &str, status: Status, reason: &str, message: &str) {
+        let is_same = |found: &&Condition| found.type_ == kind && found.status == status.word();
+        let since = self.present.iter().find(is_same).map_or_else(
+            || Time(seconds(self.now)),
+            |found| found.last_transition_time.clone(),
+        );
         let condition = Condition {
             type_: kind.to_owned(),
             status: status.word().to_owned(),
             reason: word(reason),
             message: clip(message, MESSAGE_BYTES),
             observed_generation: Some(self.generation),
-            last_transition_time: Time(seconds(self.now)),
+            last_transition_time: since,
         };
         match self.list.iter_mut().find(|found| found.type_ == kind) {
-            Some(found) => {
-                let since = if found.status == condition.status {
-                    found.last_transition_time.clone()
-                } else {
-                    condition.last_transition_time.clone()
-                };
-                *found = condition;
-                found.last_transition_time = since;
-            }
+            Some(found) => *found = condition,
             None => self.list.push(condition),
         }
     }
@@ -201,6 +201,18 @@ mod tests {
         assert_eq!(ready.observed_generation, Some(2));
         assert_eq!(ready.last_transition_time.0, at(10));
         assert_eq!(list[1].last_transition_time.0, at(20));
+    }
+
+    #[test]
+    fn a_detour_leaves_the_time() {
+        let mut first = Conditions::new(&[], 1, at(10));
+        first.set(types::READY, Status::False, "SpecChangedAfterStart", "one");
+        let list = first.into_list();
+        let mut second = Conditions::new(&list, 1, at(20));
+        second.set(types::READY, Status::True, "Completed", "two");
+        second.remove(types::READY);
+        second.set(types::READY, Status::False, "SpecChangedAfterStart", "one");
+        assert_eq!(second.into_list(), list);
     }
 
     #[test]

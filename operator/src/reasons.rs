@@ -85,9 +85,23 @@ reasons! {
     /// The store refuses access; asked for again now and then.
     ACCESS_DENIED = "AccessDenied";
     /// The plan can't be made for another reason.
-    PLAN_REFUSED = "PlanRefused";
+    PLAN_IMPOSSIBLE = "PlanImpossible";
+    /// The output prefix can't be locked, for a reason that waiting doesn't mend.
+    OUTPUT_UNUSABLE = "OutputUnusable";
+    /// What the run keeps beside the output can't be read.
+    RUN_UNREADABLE = "RunUnreadable";
     /// The operator has no identity that it may use towards the store for this job.
-    IDENTITY_REFUSED = "IdentityRefused";
+    NO_IDENTITY = "NoIdentity";
+    /// The operator may not use its own identity for a prefix of this job.
+    PREFIX_NOT_ALLOWED = "PrefixNotAllowed";
+    /// The Secret with the credentials is not there.
+    SECRET_NOT_FOUND = "SecretNotFound";
+    /// The operator may not read the Secret with the credentials.
+    SECRET_FORBIDDEN = "SecretForbidden";
+    /// The Secret lacks a key.
+    SECRET_INCOMPLETE = "SecretIncomplete";
+    /// Something else refuses; the message says what.
+    REFUSED = "Refused";
     /// The canary's Job was started.
     CANARY_STARTED = "CanaryStarted";
     /// The canary measured what is accepted.

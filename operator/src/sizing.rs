@@ -92,15 +92,19 @@ pub fn shards_per_item(cost: Cost, item_seconds: f64, left: u64, workers: u32) -
         FIRST_SHARDS_OF_AN_ITEM
     };
     let to_go_round = left / (ITEMS_A_WORKER * u64::from(workers.max(1)));
-    let to_pay_off = if cost.shard > 0.0 {
-        (SHARDS_TO_FIXED_COST * cost.fixed / cost.shard).ceil() as u64
-    } else {
-        1
-    };
     by_time
         .min(to_go_round.max(1))
-        .max(to_pay_off)
-        .clamp(1, MOST_SHARDS_OF_AN_ITEM)
+        .clamp(least_shards_per_item(cost), MOST_SHARDS_OF_AN_ITEM)
+}
+
+/// The smallest item whose fixed cost is at most a tenth of it.
+pub fn least_shards_per_item(cost: Cost) -> u64 {
+    if cost.shard > 0.0 {
+        let shards = SHARDS_TO_FIXED_COST * cost.fixed / cost.shard;
+        (shards.ceil() as u64).clamp(1, MOST_SHARDS_OF_AN_ITEM)
+    } else {
+        1
+    }
 }
 
 /// What the number of workers is found from.
@@ -124,7 +128,7 @@ pub struct Inputs {
     pub current: Option<u32>,
     /// `spec.throughput.maxWorkers`.
     pub max_workers: u32,
-    /// Items that have not ended.
+    /// Items that have not ended, and as many as the shards left make at most.
     pub items_left: u64,
     /// Workers that are not running yet.
     pub pending: u32,

@@ -181,13 +181,13 @@ fn key(condition: Option<&Condition>) -> Option<(&str, &str)> {
     condition.map(|condition| (condition.status.as_str(), condition.reason.as_str()))
 }
 
-/// The constant of a word; words from elsewhere are told under the name of what they hinder.
+/// The constant of a word. A word from elsewhere that has none is in the condition.
 fn known(word: &str) -> &'static str {
     reasons::ALL
         .iter()
         .copied()
         .find(|reason| *reason == word)
-        .unwrap_or(reasons::PLAN_REFUSED)
+        .unwrap_or(reasons::REFUSED)
 }
 
 fn normal(reason: &'static str, action: &'static str, message: impl Into<String>) -> EventNote {

@@ -128,10 +128,8 @@ fn suspend(draft: &mut Draft<'_>, context: &Context<'_>) {
 fn advance(draft: &mut Draft<'_>, context: &Context<'_>) {
     let stage = canary::stage(draft, context);
     match stage {
-        Stage::Rejected | Stage::Paused | Stage::Judged => {
-            scale::report(draft, 0);
-            return;
-        }
+        Stage::Rejected => return,
+        Stage::Paused | Stage::Judged => return scale::report(draft, 0),
         Stage::Going | Stage::None => {}
     }
     let workers = match stage {
@@ -160,7 +158,9 @@ fn advance(draft: &mut Draft<'_>, context: &Context<'_>) {
             draft.stand(Standing::moving(Phase::Running, message));
         }
     }
-    scale::report(draft, allotment.used());
+    if !draft.has_ended() {
+        scale::report(draft, allotment.used());
+    }
 }
 
 /// The next step of one batch.
@@ -311,7 +311,10 @@ pub(super) fn redo(
         if items.is_empty() {
             continue;
         }
-        let before = batch.last.tries.unwrap_or(batch.last.attempt - 1);
+        let before = batch
+            .last
+            .tries
+            .unwrap_or(batch.last.attempt.saturating_sub(1));
         if before >= retries.max(1) {
             return false;
         }

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::standing::{self, Course, Standing};
 use super::{announce, throttle};
 use crate::conditions::{Conditions, MESSAGE_BYTES, Status, clip};
-use crate::model::{Action, Decision, Observed, ObservedJob, RunFacts};
+use crate::model::{Action, Decision, LockFacts, Observed, ObservedJob, RunFacts};
 use crate::reasons::{self, types};
 
 /// When a job that moves is looked at again if nothing happens.
@@ -64,6 +64,12 @@ impl<'a> Draft<'a> {
         self.before.run.as_ref()
     }
 
+    /// Whether this decision, or one before it, ends the run.
+    pub(super) fn has_ended(&self) -> bool {
+        let run = self.status.run.as_ref();
+        run.is_some_and(|run| run.finished_at.is_some())
+    }
+
     pub(super) fn is_suspended(&self) -> bool {
         self.object.spec.suspend
     }
@@ -72,6 +78,16 @@ impl<'a> Draft<'a> {
     pub(super) fn facts(&self, run: &RunStatus) -> Option<Arc<RunFacts>> {
         let facts = self.observed.run.as_ref()?;
         (facts.run == run.name).then(|| Arc::clone(facts))
+    }
+
+    /// Whether the object was looked at before the run that goes on was in its status: nothing may
+    /// rest on that.
+    pub(super) fn is_behind(&self) -> bool {
+        let Some(facts) = &self.observed.run else {
+            return false;
+        };
+        let run = self.run().map_or("", |run| run.name.as_str());
+        facts.lock != LockFacts::Released && facts.run.as_str() > run
     }
 
     /// Whether the condition was true before this decision, in the API server's eyes.
@@ -134,12 +150,7 @@ impl<'a> Draft<'a> {
     }
 
     fn apply_suspension(&mut self) {
-        let has_ended = self
-            .status
-            .run
-            .as_ref()
-            .is_some_and(|run| run.finished_at.is_some());
-        if has_ended {
+        if self.has_ended() {
             self.conditions.remove(types::SUSPENDED);
         } else if self.is_suspended() {
             let message = "spec.suspend is true; set it to false to go on";

@@ -10,16 +10,11 @@ use crate::model::Action;
 
 pub(super) fn decide(draft: &mut Draft<'_>, run: &RunStatus) {
     step(draft, run);
-    let has_ended = draft
-        .status
-        .run
-        .as_ref()
-        .is_some_and(|run| run.finished_at.is_some());
     let is_stuck = draft
         .standing
         .as_ref()
         .is_some_and(|standing| standing.course == Course::Stuck);
-    if draft.is_suspended() && !has_ended && !is_stuck {
+    if draft.is_suspended() && !draft.has_ended() && !is_stuck {
         draft.requeue = RESTING;
         draft.stand(begin::suspended(
             "what is finished stays, and the output stays locked by this job",
@@ -72,7 +67,7 @@ fn hold(draft: &mut Draft<'_>, run: &RunStatus) {
 }
 
 /// The phase that the status has, for standings that say nothing about it.
-fn phase_before(draft: &Draft<'_>) -> Phase {
+pub(super) fn phase_before(draft: &Draft<'_>) -> Phase {
     [
         Phase::Planning,
         Phase::Canary,

@@ -53,6 +53,9 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         return leaving();
     }
     let mut draft = Draft::new(observed, now);
+    if draft.is_behind() {
+        return draft.finish();
+    }
     let wanted = Wanted::of(&observed.object.spec);
     match draft.run().cloned() {
         None => begin::first(&mut draft, wanted),

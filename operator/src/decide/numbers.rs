@@ -9,7 +9,7 @@ use super::batches::{self, Context};
 use super::draft::Draft;
 use super::{canary, scale};
 use crate::conditions::{Status, clip};
-use crate::model::FailureNote;
+use crate::model::{FailureNote, SealFacts};
 use crate::reasons::{self, types};
 
 /// Most batches in a status.
@@ -25,17 +25,11 @@ const FAILURE_BYTES: usize = 384;
 const SUSPENDED: &str = "Suspended";
 
 pub(super) fn update(draft: &mut Draft<'_>, context: &Context<'_>) {
-    let has_ended = draft
-        .status
-        .run
-        .as_ref()
-        .is_some_and(|run| run.finished_at.is_some());
     draft.status.batches = batches(draft, context);
-    schedulable(draft);
-    if has_ended && draft.status.failure_report.is_some() {
-        return;
+    if !draft.has_ended() {
+        schedulable(draft);
     }
-    if !matches!(context.facts.seal, crate::model::SealFacts::Sealed(_)) {
+    if !matches!(context.facts.seal, SealFacts::Sealed(_)) {
         counts(draft, context);
         draft.status.rates = rates(draft, context);
     }

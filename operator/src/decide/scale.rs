@@ -7,10 +7,7 @@ use super::batches::Context;
 use super::draft::Draft;
 use crate::conditions::seconds;
 use crate::model::{Action, ObservedJob};
-use crate::sizing::{
-    self, Cost, DEAD_BAND, FIRST_SHARDS_OF_AN_ITEM, Inputs, Limit, MOST_ITEMS_OF_A_JOB,
-    MOST_WORKERS,
-};
+use crate::sizing::{self, Cost, DEAD_BAND, Inputs, Limit, MOST_ITEMS_OF_A_JOB, MOST_WORKERS};
 
 /// As many as there may be.
 pub(super) fn most(draft: &Draft<'_>) -> u32 {
@@ -29,10 +26,8 @@ pub(super) fn most_items(draft: &Draft<'_>) -> usize {
 pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
     let progress = &context.facts.progress;
     let before = draft.before.sizing.clone().unwrap_or_default();
-    let shards_per_item = before
-        .shards_per_chunk
-        .and_then(|shards| u64::try_from(shards).ok());
-    let size = shards_per_item.unwrap_or(FIRST_SHARDS_OF_AN_ITEM);
+    let cost = cost(context);
+    let size = shards_per_item(draft, context, 1);
     let target = draft.object.spec.throughput.target_rows_per_hour;
     let target = target.and_then(|rows| u64::try_from(rows).ok());
     let current = before
@@ -50,10 +45,13 @@ pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
         window_shards: progress.window_shards,
         window_seconds: progress.window_seconds,
         window_workers: progress.window_workers,
-        speed: cost(context).speed(size),
+        speed: cost.speed(size),
         current,
         max_workers: most(draft),
-        items_left: context.left() + context.unassigned.div_ceil(size),
+        items_left: context.left()
+            + context
+                .unassigned
+                .div_ceil(sizing::least_shards_per_item(cost)),
         pending: draft.observed.pods.pending,
         is_settled: changed_at.is_none_or(|changed| draft.seconds_since(changed) >= window),
     };
@@ -194,6 +192,14 @@ pub(super) fn report(draft: &mut Draft<'_>, desired: u32) {
         ready: int(pods.ready),
         pending: int(pods.pending),
         summary: Some(format!("{}/{desired}", pods.ready)),
+    });
+}
+
+/// The workers of a run that has ended: those that are still there are on their way out.
+pub(super) fn none_left(draft: &mut Draft<'_>) {
+    draft.status.workers = Some(WorkerCounts {
+        summary: Some("0/0".to_owned()),
+        ..WorkerCounts::default()
     });
 }
 

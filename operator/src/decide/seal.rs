@@ -114,7 +114,9 @@ fn end(draft: &mut Draft<'_>, standing: Standing) {
     draft
         .actions
         .retain(|action| !matches!(action, Action::Start { .. }));
-    scale::report(draft, 0);
+    let kind = reasons::types::WORKERS_UNSCHEDULABLE;
+    draft.conditions.remove(kind);
+    scale::none_left(draft);
     draft.requeue = AT_ONCE;
     draft.stand(standing);
 }

@@ -1,0 +1,174 @@
+//! Who gets the workers, and what is written of live numbers.
+
+use operator::model::JobEnd;
+use serde_json::json;
+
+use crate::scene::{Scene, events};
+
+/// A run with a target, whose first batch of ten items has begun on eight workers.
+fn running() -> Scene {
+    let mut scene = Scene::planned(
+        1_000_000,
+        json!({"throughput": {"maxWorkers": 100, "targetRowsPerHour": 10_000_000}}),
+    );
+    scene.settings.items_per_job = 1_000;
+    let decision = scene.act();
+    assert_eq!(events(&decision), ["Scaled"]);
+    let sizing = scene.status().sizing.clone().unwrap();
+    assert_eq!(sizing.target_shards_per_second, Some(5.425));
+    assert_eq!(sizing.workers, Some(8));
+    assert_eq!(sizing.limited_by.as_deref(), Some("warming up"));
+    scene.step();
+    scene
+}
+
+fn measure(scene: &mut Scene, shards: u64, workers: u32) {
+    let progress = &mut scene.facts().progress;
+    progress.window_shards = shards;
+    progress.window_rows = shards * 512;
+    progress.window_seconds = 300.0;
+    progress.window_workers = workers;
+}
+
+#[test]
+fn measured_speed_decides_in_steps() {
+    let mut scene = running();
+    // 300 shards in 300 s by 8 workers: 5.43 shards/s need 44 of them.
+    measure(&mut scene, 300, 8);
+    scene.wait(120);
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), Vec::<String>::new());
+    let limit = |scene: &Scene| scene.status().sizing.clone().unwrap().limited_by;
+    assert_eq!(limit(&scene).as_deref(), Some("one step a window"));
+
+    scene.wait(200);
+    scene.pods.pending = 1;
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), Vec::<String>::new());
+    assert_eq!(limit(&scene).as_deref(), Some("pods pending"));
+
+    scene.pods.pending = 0;
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["Scale 0/1 to 44"]);
+    assert_eq!(events(&decision), ["Scaled"]);
+    scene.jobs[0].parallelism = 44;
+    let sizing = scene.status().sizing.clone().unwrap();
+    assert_eq!(sizing.observed_shards_per_second, Some(1.0));
+    assert_eq!(
+        (sizing.wanted_workers, sizing.workers),
+        (Some(44), Some(44))
+    );
+
+    // A little more or less is not worth a step.
+    scene.wait(301);
+    measure(&mut scene, 1_500, 44);
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), Vec::<String>::new());
+    assert_eq!(limit(&scene).as_deref(), Some("dead band"));
+}
+
+#[test]
+fn a_lower_limit_applies_at_once_and_a_new_target_needs_no_window() {
+    let mut scene = running();
+    measure(&mut scene, 300, 8);
+    scene.apply(json!({"throughput": {"maxWorkers": 5}}));
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["Scale 0/1 to 5"]);
+    scene.jobs[0].parallelism = 5;
+    scene.apply(json!({"throughput": {"maxWorkers": 100, "targetRowsPerHour": 5_000_000}}));
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["Scale 0/1 to 22"]);
+}
+
+#[test]
+fn workers_go_to_batches_in_their_order() {
+    let mut scene = Scene::planned(1_000, json!({"throughput": {"maxWorkers": 10}}));
+    scene.batch(0, 1, &(0..20).map(|n| (n, n + 1)).collect::<Vec<_>>(), 3, 0);
+    scene.job(0, 1, 20, 10);
+    scene.attempt(0).was_seen = true;
+    scene.attempt(0).ended = 14;
+    let decision = scene.act();
+    let actions = scene.actions(&decision);
+    assert!(actions[0].starts_with("Start 1/1 [20-"), "{actions:?}");
+    assert!(actions[0].contains(" workers 4 "), "{actions:?}");
+
+    // As the first runs out the second gets more, in steps.
+    scene.attempt(0).ended = 15;
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["Scale 1/1 to 5"]);
+    scene.finish(0);
+    scene.jobs[0].end = Some(JobEnd::Complete);
+    scene.jobs[1].parallelism = 5;
+    let decision = scene.step();
+    assert_eq!(
+        scene.actions(&decision)[..2],
+        ["Delete 0/1", "Scale 1/1 to 10"]
+    );
+}
+
+#[test]
+fn live_numbers_are_written_now_and_then() {
+    let mut scene = running();
+    measure(&mut scene, 300, 8);
+    let decision = scene.step();
+    assert!(decision.only_live_numbers);
+    let rates = scene.status().rates.clone().unwrap();
+    assert_eq!(
+        (rates.rows_per_hour, rates.shards_per_second),
+        (1_843_000, 1.0)
+    );
+    scene.live_written_ms = Some(scene.now.as_millisecond());
+
+    scene.wait(5);
+    scene.facts().progress.done = 50;
+    let before = scene.status().clone();
+    let decision = scene.step();
+    assert_eq!(*scene.status(), before);
+    assert_eq!(decision.requeue.as_secs(), 10);
+
+    scene.wait(10);
+    let decision = scene.step();
+    assert!(decision.only_live_numbers);
+    let shards = scene.status().shards.clone().unwrap();
+    assert_eq!(shards.progress.as_deref(), Some("50/1000000"));
+
+    // Only time has passed: the end is estimated for another minute, but nothing is written.
+    scene.live_written_ms = Some(scene.now.as_millisecond());
+    let before = scene.status().clone();
+    scene.wait(120);
+    let decision = scene.step();
+    assert_eq!(*scene.status(), before);
+    assert!(!decision.only_live_numbers);
+}
+
+#[test]
+fn what_is_no_live_number_is_written_at_once() {
+    let mut scene = running();
+    scene.live_written_ms = Some(scene.now.as_millisecond());
+    scene.facts().progress.done = 50;
+    scene.pods.unschedulable = Some("no node".to_owned());
+    let decision = scene.step();
+    assert!(!decision.only_live_numbers);
+    let shards = scene.status().shards.clone().unwrap();
+    assert_eq!(shards.progress.as_deref(), Some("50/1000000"));
+}
+
+#[test]
+fn items_follow_what_shards_and_starts_cost() {
+    let mut scene = running();
+    {
+        let progress = &mut scene.facts().progress;
+        progress.shard_seconds = 2_000.0;
+        progress.shard_count = 1_000;
+        progress.fixed_seconds = 80.0;
+        progress.fixed_items = 10;
+    }
+    scene.attempt(0).was_seen = true;
+    scene.attempt(0).ended = 995;
+    scene.step();
+    // 100 s an item at 2 s a shard, and a fixed cost of 8 s that asks for at least 36 shards.
+    assert_eq!(
+        scene.status().sizing.clone().unwrap().shards_per_chunk,
+        Some(50)
+    );
+}

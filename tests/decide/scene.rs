@@ -1,0 +1,357 @@
+//! A scene to decide about, and decisions as short texts.
+
+use std::sync::Arc;
+
+use crds::{SidecarJob, SidecarJobStatus};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use operator::decide::decide;
+use operator::model::{
+    Action, AttemptFacts, BatchFacts, Decision, Item, LockFacts, Observed, ObservedJob,
+    ObservedPods, PlanFacts, PlanTotals, RunFacts, Settings, Settled,
+};
+use operator::names;
+use serde_json::{Value, json};
+
+pub const OUTPUT: &str = "s3://bucket/sidecar/";
+
+/// When every scene begins.
+pub const START: &str = "2025-06-01T10:15:00Z";
+
+/// Everything that a decision rests on.
+pub struct Scene {
+    pub object: SidecarJob,
+    pub facts: Option<RunFacts>,
+    pub jobs: Vec<ObservedJob>,
+    pub pods: ObservedPods,
+    pub settings: Settings,
+    pub now: Timestamp,
+    pub live_written_ms: Option<i64>,
+    pub refusal: Option<operator::model::Refusal>,
+    pub trouble: Option<operator::model::Trouble>,
+}
+
+impl Scene {
+    /// A new object without a canary; `changes` are merged into its spec.
+    pub fn new(changes: Value) -> Self {
+        let mut object = json!({
+            "apiVersion": "sidecarjob.dev/v1alpha1",
+            "kind": "SidecarJob",
+            "metadata": {
+                "name": "photos", "namespace": "team", "uid": "uid-1", "generation": 1,
+            },
+            "spec": {
+                "dataset": {"mainPrefix": "s3://bucket/main", "keyColumn": "key"},
+                "columns": [{"name": "score", "type": "float64"}],
+                "pipeline": [
+                    {"joinFromParquet": {"source": "s3://bucket/index/", "columns": ["score"]}},
+                ],
+                "output": {"prefix": OUTPUT},
+                "throughput": {"maxWorkers": 4},
+                "canary": {"shards": 0},
+            },
+        });
+        merge(&mut object["spec"], changes);
+        Self {
+            object: serde_json::from_value(object).expect("an object"),
+            facts: None,
+            jobs: Vec::new(),
+            pods: ObservedPods::default(),
+            settings: Settings {
+                worker_image: "worker:1".to_owned(),
+                item_seconds: 100.0,
+                items_per_job: 10,
+                live_status_seconds: 15,
+                window_seconds: 300,
+                ..Settings::default()
+            },
+            now: START.parse().expect("a time"),
+            live_written_ms: None,
+            refusal: None,
+            trouble: None,
+        }
+    }
+
+    /// An object whose run has begun, and whose lock is held in epoch 3.
+    pub fn held(changes: Value) -> Self {
+        let mut scene = Self::new(changes);
+        scene.step();
+        let run = scene.run();
+        scene.facts = Some(RunFacts {
+            run,
+            lock: LockFacts::Held { epoch: 3 },
+            ..RunFacts::default()
+        });
+        scene
+    }
+
+    /// One whose plan is made, with so many shards to make, and known.
+    pub fn planned(todo: u64, changes: Value) -> Self {
+        let mut scene = Self::held(changes);
+        let facts = scene.facts();
+        facts.plan = PlanFacts::Made(PlanTotals {
+            shards: todo,
+            todo,
+            rows_per_shard: 512.0,
+            ..PlanTotals::default()
+        });
+        facts.batches_loaded = true;
+        scene.step();
+        scene
+    }
+
+    pub fn facts(&mut self) -> &mut RunFacts {
+        self.facts.as_mut().expect("facts")
+    }
+
+    pub fn status(&self) -> &SidecarJobStatus {
+        self.object.status.as_ref().expect("a status")
+    }
+
+    pub fn run(&self) -> String {
+        self.status().run.as_ref().expect("a run").name.clone()
+    }
+
+    pub fn observed(&self) -> Observed {
+        Observed {
+            object: Arc::new(self.object.clone()),
+            jobs: self.jobs.clone(),
+            pods: self.pods.clone(),
+            run: self.facts.clone().map(Arc::new),
+            refusal: self.refusal.clone(),
+            trouble: self.trouble.clone(),
+            live_written_ms: self.live_written_ms,
+            random: 7,
+            settings: Arc::new(self.settings.clone()),
+        }
+    }
+
+    pub fn decide(&self) -> Decision {
+        decide(&self.observed(), self.now)
+    }
+
+    /// Decides, and has the status written.
+    pub fn step(&mut self) -> Decision {
+        let decision = self.decide();
+        if let Some(status) = &decision.status {
+            self.object.status = Some(status.clone());
+        }
+        decision
+    }
+
+    /// Decides, has the status written, and everything else done as it should be.
+    pub fn act(&mut self) -> Decision {
+        let decision = self.step();
+        for action in &decision.actions {
+            if let Action::Start {
+                batch,
+                attempt,
+                items,
+                epoch,
+                tries,
+                job,
+                ..
+            } = action
+            {
+                self.batch(*batch, *attempt, items, *epoch, *tries);
+                let spec = job.spec.as_ref().expect("a spec");
+                let parallelism = spec.parallelism.expect("set") as u32;
+                let is_queued = spec.suspend == Some(true);
+                self.job(*batch, *attempt, items.len() as u32, parallelism);
+                let job = self.jobs.last_mut().expect("just added");
+                job.is_queued = is_queued;
+                job.is_suspended = is_queued;
+            }
+        }
+        decision
+    }
+
+    /// Adds the file of an attempt.
+    pub fn batch(&mut self, batch: u32, attempt: u32, items: &[Item], epoch: u64, tries: u32) {
+        let facts = self.facts();
+        if facts.batches.iter().all(|found| found.batch != batch) {
+            facts.batches.push(BatchFacts {
+                batch,
+                attempts: Vec::new(),
+            });
+        }
+        let found = facts.batches.iter_mut().find(|found| found.batch == batch);
+        found.expect("just added").attempts.push(AttemptFacts {
+            attempt,
+            items: items.to_vec(),
+            epoch,
+            tries: Some(tries),
+            ..AttemptFacts::default()
+        });
+    }
+
+    /// Adds a Job that runs in epoch 3.
+    pub fn job(&mut self, batch: u32, attempt: u32, completions: u32, parallelism: u32) {
+        let run = self.run();
+        self.jobs.push(ObservedJob {
+            name: self.name(batch, attempt),
+            resource_version: "10".to_owned(),
+            run,
+            batch,
+            attempt,
+            epoch: 3,
+            parallelism,
+            completions,
+            ..ObservedJob::default()
+        });
+    }
+
+    pub fn name(&self, batch: u32, attempt: u32) -> String {
+        names::job_name("photos", "uid-1", &self.run(), batch, attempt)
+    }
+
+    /// The latest attempt at a batch.
+    pub fn attempt(&mut self, batch: usize) -> &mut AttemptFacts {
+        let attempts = &mut self.facts().batches[batch].attempts;
+        attempts.last_mut().expect("an attempt")
+    }
+
+    /// All items of the latest attempt at a batch have ended, and were counted as done.
+    pub fn finish(&mut self, batch: usize) {
+        let attempt = self.attempt(batch);
+        attempt.was_seen = true;
+        attempt.ended = attempt.items.len() as u32;
+        let done: u64 = attempt.items.iter().map(|item| item.1 - item.0).sum();
+        let progress = &mut self.facts().progress;
+        progress.done += done;
+        progress.rows += done * 512;
+        progress.matched += done * 500;
+        progress.shard_seconds += done as f64;
+        progress.shard_count += done;
+        progress.fixed_items += 1;
+    }
+
+    /// The latest attempt at a batch is over, and has lost these.
+    pub fn lose(&mut self, batch: usize, lost: &[Item]) {
+        let attempt = self.attempt(batch);
+        attempt.was_seen = true;
+        attempt.settled = Some(Settled {
+            lost: lost.to_vec(),
+            ..Settled::default()
+        });
+    }
+
+    pub fn wait(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    /// Changes the spec, as `kubectl apply` does.
+    pub fn apply(&mut self, changes: Value) {
+        let mut spec = serde_json::to_value(&self.object.spec).expect("JSON");
+        merge(&mut spec, changes);
+        self.object.spec = serde_json::from_value(spec).expect("a spec");
+        let generation = self.object.metadata.generation.unwrap_or(0);
+        self.object.metadata.generation = Some(generation + 1);
+    }
+
+    pub fn annotate(&mut self, key: &str, value: &str) {
+        let annotations = self.object.metadata.annotations.get_or_insert_default();
+        annotations.insert(key.to_owned(), value.to_owned());
+    }
+
+    /// The decision as lines: actions, phase, conditions.
+    pub fn lines(&self, decision: &Decision) -> Vec<String> {
+        let mut lines: Vec<String> = decision
+            .actions
+            .iter()
+            .map(|action| self.action(action))
+            .collect();
+        let status = decision.status.as_ref().expect("a status");
+        lines.push(format!("phase {}", status.phase.as_deref().unwrap_or("-")));
+        lines.extend(status.conditions.iter().map(|condition| {
+            format!(
+                "{}={} {}",
+                condition.type_, condition.status, condition.reason
+            )
+        }));
+        lines
+    }
+
+    /// Only the actions, without `Hold`, which comes with every look at a run that goes on.
+    pub fn actions(&self, decision: &Decision) -> Vec<String> {
+        let others = decision
+            .actions
+            .iter()
+            .filter(|action| !matches!(action, Action::Hold { .. }));
+        others.map(|action| self.action(action)).collect()
+    }
+
+    fn action(&self, action: &Action) -> String {
+        let whose = |name: &str| {
+            let job = self.jobs.iter().find(|job| job.name == name);
+            job.map_or_else(
+                || name.to_owned(),
+                |job| format!("{}/{}", job.batch, job.attempt),
+            )
+        };
+        match action {
+            Action::Hold { .. } => "Hold".to_owned(),
+            Action::Plan => "Plan".to_owned(),
+            Action::Start {
+                batch,
+                attempt,
+                items,
+                epoch,
+                tries,
+                job,
+                after,
+            } => {
+                let spec = job.spec.as_ref().expect("a spec");
+                let items: Vec<String> = items
+                    .iter()
+                    .map(|(first, end)| format!("{first}-{end}"))
+                    .collect();
+                let after = after
+                    .as_ref()
+                    .map_or_else(String::new, |name| format!(" after {}", whose(name)));
+                format!(
+                    "Start {batch}/{attempt} [{}] workers {} epoch {epoch} tries {tries}{after}",
+                    items.join(" "),
+                    spec.parallelism.expect("set")
+                )
+            }
+            Action::Scale {
+                name, parallelism, ..
+            } => format!("Scale {} to {parallelism}", whose(name)),
+            Action::Suspend { name, suspend, .. } => {
+                let what = if *suspend { "Suspend" } else { "Resume" };
+                format!("{what} {}", whose(name))
+            }
+            Action::DeleteJob { name } => format!("Delete {}", whose(name)),
+            Action::Settle { batch, attempt } => format!("Settle {batch}/{attempt}"),
+            Action::Seal => "Seal".to_owned(),
+            Action::Release => "Release".to_owned(),
+            Action::DeleteObject => "DeleteObject".to_owned(),
+        }
+    }
+}
+
+/// Reasons of events.
+pub fn events(decision: &Decision) -> Vec<&'static str> {
+    decision.events.iter().map(|event| event.reason).collect()
+}
+
+/// The condition of a type, as `status reason`.
+pub fn condition(status: &SidecarJobStatus, kind: &str) -> Option<String> {
+    let found = status.conditions.iter().find(|found| found.type_ == kind)?;
+    Some(format!("{} {}", found.status, found.reason))
+}
+
+fn merge(into: &mut Value, changes: Value) {
+    match (into, changes) {
+        (Value::Object(into), Value::Object(changes)) => {
+            for (key, change) in changes {
+                if change.is_null() {
+                    into.remove(&key);
+                } else {
+                    merge(into.entry(key).or_insert(Value::Null), change);
+                }
+            }
+        }
+        (into, changes) => *into = changes,
+    }
+}

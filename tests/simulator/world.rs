@@ -1,0 +1,583 @@
+//! The world, step by step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crds::SidecarJob;
+use crds::SourceInference;
+use operator::build::labels;
+use operator::model::{LockFacts, Settings};
+
+use crate::bucket::{Prefix, Report};
+use crate::checks::Checks;
+use crate::cluster::{Cluster, Exit};
+use crate::process::{Done, Process, version};
+use crate::random::Random;
+use crate::story::{Story, follows_changes};
+
+/// Steps after which a world that was left in peace must have come to its end.
+const MOST_STEPS: u64 = 60_000;
+
+#[derive(Debug)]
+pub struct World {
+    pub story: Story,
+    pub random: Random,
+    pub settings: Arc<Settings>,
+    pub now_ms: i64,
+    pub step: u64,
+    pub objects: BTreeMap<String, SidecarJob>,
+    pub cluster: Cluster,
+    pub prefixes: BTreeMap<String, Prefix>,
+    pub process: Option<Process>,
+    pub checks: Checks,
+    is_tampered: bool,
+}
+
+impl World {
+    pub fn new(story: Story) -> Self {
+        let objects = story
+            .objects
+            .iter()
+            .map(|object| {
+                let uid = object.metadata.uid.clone().expect("a uid");
+                (uid, object.clone())
+            })
+            .collect();
+        Self {
+            random: story.random.clone(),
+            settings: Arc::clone(&story.settings),
+            now_ms: 1_750_000_000_000,
+            step: 0,
+            objects,
+            cluster: Cluster::default(),
+            prefixes: BTreeMap::new(),
+            process: None,
+            checks: Checks { seed: story.seed },
+            is_tampered: false,
+            story,
+        }
+    }
+
+    fn is_troubled(&self) -> bool {
+        self.step < self.story.troubled_steps
+    }
+
+    /// Whether the operator dies now, and makes it so.
+    pub fn dies(&mut self) -> bool {
+        let dies = self.story.troubles.crashes && self.is_troubled() && self.random.in_thousand(30);
+        if dies {
+            self.process = None;
+        }
+        self.process.is_none()
+    }
+
+    /// Lives through the story.
+    pub fn run(&mut self) {
+        while self.is_troubled() || !self.has_ended() {
+            self.live();
+            assert!(
+                self.step < MOST_STEPS,
+                "seed {}: no end:\n{}",
+                self.story.seed,
+                self.describe()
+            );
+        }
+        self.settle_down();
+        self.judge();
+    }
+
+    fn live(&mut self) {
+        self.step += 1;
+        self.now_ms += self.random.between(50, 2_000) as i64;
+        if self.step == self.story.troubled_steps {
+            self.leave_in_peace();
+        }
+        match self.random.below(20) {
+            0..=4 => {
+                let uid = self.any_object();
+                self.reconcile(&uid);
+            }
+            5..=8 => self.work_in_background(),
+            9..=10 => self.watch(600),
+            11..=13 => self.control(),
+            14..=18 => self.work(),
+            _ => self.queue(),
+        }
+        if self.process.is_none() && self.random.in_thousand(200) {
+            self.process = Some(Process::default());
+            self.watch(1_000);
+        }
+        if self.is_troubled() {
+            self.trouble();
+        }
+        self.checks.workers(&self.cluster, &self.prefixes);
+    }
+
+    fn any_object(&mut self) -> String {
+        let uids: Vec<&String> = self.objects.keys().collect();
+        let position = self.random.below(uids.len() as u64) as usize;
+        uids[position].clone()
+    }
+
+    fn work_in_background(&mut self) {
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        for runner in process.runners.values_mut() {
+            let prefix = self.prefixes.entry(runner.prefix.clone()).or_default();
+            runner.step(prefix, self.story.shards, self.now_ms, &mut self.random);
+        }
+    }
+
+    /// The watches tell of some of what has changed.
+    fn watch(&mut self, in_thousand: u64) {
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        let names: BTreeSet<String> = process
+            .jobs
+            .keys()
+            .chain(self.cluster.jobs.keys())
+            .cloned()
+            .collect();
+        for name in names {
+            if !self.random.in_thousand(in_thousand) {
+                continue;
+            }
+            match self.cluster.jobs.get(&name) {
+                Some(job) => {
+                    let seen = (job.owner.clone(), job.seen.clone());
+                    process.jobs.insert(name, seen);
+                }
+                None => {
+                    process.jobs.remove(&name);
+                }
+            }
+        }
+        for (uid, object) in &self.objects {
+            if self.random.in_thousand(in_thousand) {
+                process.objects.insert(uid.clone(), object.clone());
+            }
+        }
+    }
+
+    fn any_job(&mut self) -> Option<String> {
+        let names: Vec<&String> = self.cluster.jobs.keys().collect();
+        if names.is_empty() {
+            return None;
+        }
+        let position = self.random.below(names.len() as u64) as usize;
+        Some(names[position].clone())
+    }
+
+    fn control(&mut self) {
+        if let Some(name) = self.any_job() {
+            self.cluster.control(&name, &mut self.random);
+        }
+    }
+
+    /// The queue lets Jobs in, and sometimes takes its room back.
+    fn queue(&mut self) {
+        let Some(name) = self.any_job() else { return };
+        let version = self.cluster.version();
+        let takes_back = self.is_troubled() && self.random.in_thousand(100);
+        if let Some(job) = self.cluster.jobs.get_mut(&name)
+            && job.seen.is_queued
+        {
+            job.seen.is_suspended = takes_back;
+            job.seen.resource_version = version;
+        }
+    }
+
+    /// One worker takes one step.
+    fn work(&mut self) {
+        let Some(name) = self.any_job() else { return };
+        let Some(job) = self.cluster.jobs.get_mut(&name) else {
+            return;
+        };
+        if job.pods.is_empty() {
+            return;
+        }
+        let position = self.random.below(job.pods.len() as u64) as usize;
+        let object = &self.objects[&job.owner];
+        let output = self
+            .prefixes
+            .iter_mut()
+            .find(|(_, prefix)| prefix.runs.contains_key(&job.seen.run));
+        let (_, prefix) = output.unwrap_or_else(|| panic!("no prefix of {:?}", object.metadata));
+        let exit = work_a_step(
+            job,
+            position,
+            prefix,
+            &self.story.poison,
+            &mut self.story.deadly,
+            &mut self.random,
+        );
+        if let Some(exit) = exit {
+            job.ended(position, exit);
+        }
+    }
+
+    fn trouble(&mut self) {
+        let troubles = self.story.troubles;
+        if troubles.kills && self.random.in_thousand(10) {
+            self.kill_a_worker();
+        }
+        if troubles.job_deletions
+            && self.random.in_thousand(3)
+            && let Some(name) = self.any_job()
+        {
+            self.cluster.delete(&name);
+        }
+        if troubles.thefts && self.random.in_thousand(4) {
+            self.steal_or_return();
+        }
+        if troubles.people && self.random.in_thousand(4) {
+            self.change_an_object();
+        }
+        if troubles.vanishing && self.random.in_thousand(4) {
+            self.lose_a_shard();
+        }
+    }
+
+    fn kill_a_worker(&mut self) {
+        let Some(name) = self.any_job() else { return };
+        let Some(job) = self.cluster.jobs.get_mut(&name) else {
+            return;
+        };
+        if !job.pods.is_empty() {
+            let position = self.random.below(job.pods.len() as u64) as usize;
+            let exit = self.random.pick(&[Exit::Killed, Exit::Evicted]);
+            job.ended(position, exit);
+        }
+    }
+
+    /// Somebody takes a lock over, or gives it back.
+    fn steal_or_return(&mut self) {
+        for prefix in self.prefixes.values_mut() {
+            let lock = &mut prefix.lock;
+            if lock.holder.as_deref() == Some("laptop") {
+                lock.holder = None;
+            } else if self.random.in_thousand(500) {
+                lock.holder = Some("laptop".to_owned());
+                lock.run = "20250101-000000-222222".to_owned();
+                lock.renewed_ms = i64::MAX / 2;
+                lock.epoch += 1;
+            }
+        }
+    }
+
+    fn change_an_object(&mut self) {
+        let uid = self.any_object();
+        let step = self.step;
+        let what = self.random.below(5);
+        let workers = self.random.between(1, 12) as i32;
+        let mode = self.random.pick(&["failed-only", "all"]);
+        let Some(object) = self.objects.get_mut(&uid) else {
+            return;
+        };
+        match what {
+            0 | 1 => object.spec.suspend = !object.spec.suspend,
+            2 => object.spec.throughput.max_workers = workers,
+            3 => {
+                let annotations = object.metadata.annotations.get_or_insert_default();
+                annotations.insert(labels::RERUN_REQUESTED_AT.to_owned(), step.to_string());
+                annotations.insert(labels::RERUN_MODE.to_owned(), mode.to_owned());
+            }
+            _ => {
+                object.spec.dataset.sources = match object.spec.dataset.sources {
+                    None => Some(SourceInference {
+                        markers: Vec::new(),
+                        default: Some("a".to_owned()),
+                    }),
+                    Some(_) => None,
+                };
+                self.is_tampered = true;
+            }
+        }
+        changed(object);
+    }
+
+    /// A shard that this run has made goes, before the run is sealed.
+    fn lose_a_shard(&mut self) {
+        let is_active = self.objects.values().any(|object| {
+            let run = object
+                .status
+                .as_ref()
+                .and_then(|status| status.run.as_ref());
+            run.is_some_and(|run| run.finished_at.is_none())
+        });
+        let is_sealed = self.process.as_ref().is_none_or(|process| {
+            process.runners.values().any(|runner| {
+                let facts = runner.facts(0);
+                matches!(facts.seal, operator::model::SealFacts::Sealed(_))
+            })
+        });
+        if !is_active || is_sealed {
+            return;
+        }
+        for prefix in self.prefixes.values_mut() {
+            let Some(files) = prefix.runs.get(&prefix.lock.run) else {
+                continue;
+            };
+            let Some(plan) = &files.plan else { continue };
+            let made: Vec<u64> = files
+                .reports
+                .values()
+                .filter(|report| report.is_whole)
+                .flat_map(|report| &report.done)
+                .map(|chunk| plan[*chunk as usize])
+                .collect();
+            if !made.is_empty() {
+                let shard = self.random.pick(&made);
+                prefix.shards.remove(&shard);
+            }
+        }
+    }
+
+    /// From here on nothing happens but what the operator does.
+    fn leave_in_peace(&mut self) {
+        for prefix in self.prefixes.values_mut() {
+            if prefix.lock.holder.as_deref() == Some("laptop") {
+                prefix.lock.holder = None;
+            }
+        }
+        for object in self.objects.values_mut() {
+            if object.spec.suspend {
+                object.spec.suspend = false;
+                changed(object);
+            }
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.objects.values().all(|object| {
+            let Some(status) = &object.status else {
+                return false;
+            };
+            let has_finished = status
+                .run
+                .as_ref()
+                .is_some_and(|run| run.finished_at.is_some());
+            let annotations = object.metadata.annotations.as_ref();
+            let token =
+                annotations.and_then(|annotations| annotations.get(labels::RERUN_REQUESTED_AT));
+            let is_handled = token.is_none() || token == status.last_handled_rerun.as_ref();
+            let is_current = status.observed_generation == object.metadata.generation;
+            has_finished && is_handled && is_current
+        })
+    }
+
+    /// What comes after the end: Jobs go, the lock is given up, and then nothing at all.
+    fn settle_down(&mut self) {
+        let seed = self.story.seed;
+        for _ in 0..400 {
+            self.live();
+        }
+        assert!(
+            self.has_ended(),
+            "seed {seed}: it began again:\n{}",
+            self.describe()
+        );
+        assert_eq!(self.look_often(), Done::default(), "seed {seed}: no rest");
+        self.process = Some(Process::default());
+        self.cluster.jobs.clear();
+        assert_eq!(
+            self.look_often(),
+            Done::default(),
+            "seed {seed}: no rest after a restart"
+        );
+    }
+
+    fn look_often(&mut self) -> Done {
+        let mut done = Done::default();
+        let uids: Vec<String> = self.objects.keys().cloned().collect();
+        for _ in 0..10 {
+            self.watch(1_000);
+            self.work_in_background();
+            self.now_ms += 60_000;
+            for uid in &uids {
+                let more = self.reconcile(uid);
+                done.actions += more.actions;
+                done.status_writes += more.status_writes;
+            }
+        }
+        done
+    }
+
+    /// Status and output agree, and the end is one that the story explains.
+    fn judge(&self) {
+        let seed = self.story.seed;
+        assert!(self.cluster.jobs.is_empty(), "seed {seed}: Jobs are left");
+        for (uid, object) in &self.objects {
+            let status = object.status.as_ref().expect("ended");
+            let output = status.output.as_deref().expect("an output");
+            let prefix = &self.prefixes[output];
+            let is_mine = prefix.lock.holder.as_deref() == Some(uid.as_str());
+            assert!(
+                !is_mine || prefix.lock.is_free(self.now_ms),
+                "seed {seed}: locked"
+            );
+            let condition = |kind: &str| {
+                let condition = status.conditions.iter().find(|found| found.type_ == kind);
+                condition.map(|found| (found.status.as_str(), found.reason.as_str()))
+            };
+            assert_eq!(condition("Reconciling"), None, "seed {seed}");
+            let is_complete = condition("Complete").is_some();
+            assert_ne!(is_complete, condition("Failed").is_some(), "seed {seed}");
+            let reason = condition("Complete")
+                .or(condition("Failed"))
+                .map(|(_, reason)| reason);
+            let reason = reason.expect("an end has a reason");
+            if self.is_alone() && self.must_succeed(object) {
+                assert_eq!(reason, "Completed", "seed {seed}: {}", self.describe());
+            }
+            if is_complete && self.is_alone() {
+                let shards = status.shards.as_ref().expect("counted");
+                let there = prefix.shards.len() as i64;
+                assert_eq!(shards.done, there, "seed {seed}: {}", self.describe());
+                assert_eq!(shards.total, self.story.shards as i64, "seed {seed}");
+                assert_eq!(shards.failed, shards.total - shards.done, "seed {seed}");
+                let accepted = object.spec.failure_policy.max_failed_shards;
+                assert!(shards.failed <= accepted, "seed {seed}: {shards:?}");
+                let digest = status
+                    .run
+                    .as_ref()
+                    .and_then(|run| run.pipeline_digest.clone());
+                assert!(
+                    prefix
+                        .shards
+                        .values()
+                        .all(|found| Some(found) == digest.as_ref()),
+                    "seed {seed}: a shard of another pipeline"
+                );
+                assert_eq!(prefix.has_sentinel, shards.failed == 0, "seed {seed}");
+            }
+            let is_objected =
+                condition("Stalled").is_some_and(|(_, reason)| reason == "SpecChangedAfterStart");
+            assert!(
+                !is_objected || !follows_changes(object),
+                "seed {seed}: a change that was to be followed was not"
+            );
+        }
+    }
+
+    /// Of two objects on one prefix the later may replace, or be refused for, what the other made.
+    fn is_alone(&self) -> bool {
+        self.objects.len() == 1
+    }
+
+    /// Whether nothing happened that may cost a shard: no bad shards, no deaths, no deletions. The
+    /// loss of a lock, a suspension and a crash of the operator cost nothing.
+    fn must_succeed(&self, object: &SidecarJob) -> bool {
+        let troubles = self.story.troubles;
+        self.story.poison.is_empty()
+            && self.story.deadly.is_empty()
+            && !troubles.kills
+            && !troubles.job_deletions
+            && !troubles.vanishing
+            && !(self.is_tampered && !follows_changes(object))
+            && object.spec.canary.min_match_rate.is_none()
+    }
+
+    fn describe(&self) -> String {
+        let mut text = String::new();
+        for object in self.objects.values() {
+            text += &serde_json::to_string_pretty(object).expect("JSON");
+        }
+        for (name, job) in &self.cluster.jobs {
+            text += &format!("\n{name}: {:?} {} pods", job.seen, job.pods.len());
+        }
+        for (name, prefix) in &self.prefixes {
+            text += &format!(
+                "\n{name}: {:?}, {} shards",
+                prefix.lock,
+                prefix.shards.len()
+            );
+        }
+        if let Some(process) = &self.process {
+            for runner in process.runners.values() {
+                let facts = runner.facts(0);
+                let is_held = matches!(facts.lock, LockFacts::Held { .. });
+                text += &format!("\nrunner {} held {is_held}: {facts:#?}", runner.run);
+            }
+        }
+        text
+    }
+}
+
+fn changed(object: &mut SidecarJob) {
+    let generation = object.metadata.generation.unwrap_or(0);
+    object.metadata.generation = Some(generation + 1);
+    object.metadata.resource_version = Some((version(object) + 1).to_string());
+}
+
+/// A worker does one shard, or begins, or ends.
+fn work_a_step(
+    job: &mut crate::cluster::SimJob,
+    position: usize,
+    prefix: &mut Prefix,
+    poison: &BTreeSet<u64>,
+    deadly: &mut BTreeMap<u64, u32>,
+    random: &mut Random,
+) -> Option<Exit> {
+    let (run, batch, attempt) = (&job.seen.run, job.seen.batch, job.seen.attempt);
+    let pod = &mut job.pods[position];
+    let is_mine = prefix.lock.holder.as_deref() == Some(job.owner.as_str())
+        && prefix.lock.run == *run
+        && prefix.lock.epoch == job.seen.epoch;
+    if !is_mine {
+        return Some(Exit::LockLost);
+    }
+    let files = prefix.runs.get_mut(run).expect("the run is there");
+    let item = files.batches[&(batch, attempt)].items[pod.index];
+    let report = |pod: &crate::cluster::Pod, is_whole: bool| Report {
+        item,
+        batch,
+        attempt,
+        done: pod.done.clone(),
+        failed: pod.failed.clone(),
+        is_whole,
+    };
+    if !pod.is_running {
+        pod.is_running = true;
+        pod.next = item.0;
+        if random.in_thousand(800) {
+            files.reports.insert(item.0, report(pod, false));
+        }
+        return None;
+    }
+    if pod.next == item.1 {
+        files.reports.insert(item.0, report(pod, true));
+        return Some(if pod.failed.is_empty() {
+            Exit::Done
+        } else {
+            Exit::SomeFailed
+        });
+    }
+    let chunk = pod.next;
+    let shard = files.plan.as_ref().expect("planned")[chunk as usize];
+    if let Some(times) = deadly.get_mut(&shard)
+        && *times > 0
+    {
+        *times = times.saturating_sub(u32::from(*times != u32::MAX));
+        return Some(Exit::Killed);
+    }
+    pod.next += 1;
+    if poison.contains(&shard) {
+        pod.failed.insert(chunk);
+    } else {
+        let digest = files.digest.clone();
+        // Somebody else may have had the prefix since the plan was made.
+        let found = prefix.shards.entry(shard).or_insert(digest.clone());
+        if *found == digest {
+            pod.done.insert(chunk);
+        } else {
+            pod.failed.insert(chunk);
+        }
+    }
+    if random.in_thousand(300) {
+        files.reports.insert(item.0, report(pod, false));
+    }
+    None
+}
