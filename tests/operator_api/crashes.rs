@@ -1,6 +1,7 @@
 //! The operator dies, or Jobs disappear: nothing is done twice and nothing is lost.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crds::SidecarJob;
 use kube::ResourceExt;
@@ -166,10 +167,18 @@ async fn a_killed_operator_goes_on_in_the_same_epoch() {
     let object = place.wait_for_end("photos").await;
     assert!(is_true(&object, "Complete"), "{:#}", json!(object.status));
     assert_eq!(shards(&place.output("photos")).len(), 24);
-    let lock = std::fs::read(place.output("photos").join("_sidecar/writer.json")).unwrap();
-    let lock: Value = serde_json::from_slice(&lock).unwrap();
+    let lock = lock_once_released(&place.output("photos")).await;
     assert_eq!(lock["epoch"], 1);
-    assert_eq!(lock["state"], "released");
+}
+
+/// The writer lock of an output, once it is given up.
+async fn lock_once_released(output: &Path) -> Value {
+    let path = output.join("_sidecar/writer.json");
+    eventually("the lock is given up", async || {
+        let lock: Value = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
+        (lock["state"] == "released").then_some(lock)
+    })
+    .await
 }
 
 #[tokio::test]
@@ -242,12 +251,7 @@ async fn deleting_a_job_ends_its_pods_and_frees_its_prefix() {
         jobs.items.is_empty().then_some(())
     })
     .await;
-    let lock = place.output("photos").join("_sidecar/writer.json");
-    eventually("the lock is given up", async || {
-        let lock: Value = serde_json::from_slice(&std::fs::read(&lock).ok()?).ok()?;
-        (lock["state"] == "released").then_some(())
-    })
-    .await;
+    lock_once_released(&place.output("photos")).await;
     // The same name again is another job.
     pods.set_limit(4);
     place.create(&place.job("photos", &root, &json!({}))).await;

@@ -206,7 +206,8 @@ struct TokenService {
 }
 
 impl TokenService {
-    /// Hands out the user's access key, for so long.
+    /// Hands out the user's access key, for so long, and no session token: the S3 server would
+    /// not take one.
     async fn begin(user: &'static str, lifetime: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -224,7 +225,7 @@ impl TokenService {
                      <AssumeRoleWithWebIdentityResult><Credentials>\
                      <AccessKeyId>{user}</AccessKeyId>\
                      <SecretAccessKey>{SECRET}</SecretAccessKey>\
-                     <SessionToken>token</SessionToken>\
+                     <SessionToken></SessionToken>\
                      <Expiration>{expires:.0}</Expiration>\
                      </Credentials></AssumeRoleWithWebIdentityResult>\
                      </AssumeRoleWithWebIdentityResponse>"

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use kube::api::{Api, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::operator::{Operator, Start};
-use crate::place::{Place, is_true, kustomize};
+use crate::place::{Place, eventually, is_true, kustomize, repository};
 use crate::pods::PodRunner;
 
 /// Rights that no request shows: why they are there is said beside them.
@@ -77,13 +77,20 @@ async fn do_everything(place: &Place) {
     }
     // A deleted Job makes a further attempt, before which the API server is asked.
     let jobs = place.jobs();
-    for job in jobs.list(&kube::api::ListParams::default()).await.unwrap() {
-        let parameters = kube::api::DeleteParams::background();
-        let name = job.metadata.name.unwrap();
-        jobs.delete(&name, &parameters).await.unwrap();
-    }
+    let job = eventually("a Job is under way", async || {
+        let jobs = jobs.list(&ListParams::default()).await.unwrap();
+        jobs.items.into_iter().find(|job| {
+            let status = job.status.clone().unwrap_or_default();
+            status.active.is_some_and(|active| active > 0)
+        })
+    })
+    .await;
+    let name = job.metadata.name.unwrap();
+    jobs.delete(&name, &DeleteParams::background())
+        .await
+        .unwrap();
     pods.set_limit(4);
-    crate::place::eventually("the job has ended and is deleted", async || {
+    eventually("the job has ended and is deleted", async || {
         place
             .objects()
             .get_opt("photos")
@@ -144,7 +151,7 @@ async fn one_namespace_takes_roles_only() {
     let namespace = json!({"metadata": {"name": team}});
     let namespace = serde_json::from_value(namespace).unwrap();
     namespaces.create(&parameters, &namespace).await.unwrap();
-    let config = crate::place::repository().join("config/namespaced");
+    let config = repository().join("config/namespaced");
     let config = config.display().to_string();
     place
         .cluster

@@ -74,7 +74,8 @@ pub async fn assume_role_with_web_identity(who: WebIdentity<'_>) -> Result<Crede
             id: given.access_key_id().to_owned(),
             secret: given.secret_access_key().to_owned(),
         },
-        session_token: Some(given.session_token().to_owned()),
+        // Services that are not AWS may hand out keys that need none.
+        session_token: Some(given.session_token().to_owned()).filter(|token| !token.is_empty()),
         expires_at: SystemTime::try_from(*given.expiration()).ok(),
     })
 }
