@@ -18,6 +18,7 @@ use crate::memory::Memory;
 use crate::model::{EventKind, EventNote};
 use crate::observe::Caches;
 use crate::queue::Queue;
+use crate::reasons;
 use crate::runner::Runners;
 use crate::watch::{KeptJob, KeptPod, ObjectKey, Sink, WorkerPod, keep_job, keep_pod};
 
@@ -26,9 +27,6 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 
 /// The annotation in which `kubectl apply` keeps a second copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// Reason of the event about an object that can't be read.
-const INVALID_OBJECT: &str = "InvalidObject";
 
 /// Where the watches' news goes.
 #[derive(Clone, Debug)]
@@ -150,7 +148,7 @@ impl Sink<SidecarJob> for SidecarJobIntake {
         };
         let note = EventNote {
             kind: EventKind::Warning,
-            reason: INVALID_OBJECT,
+            reason: reasons::INVALID_OBJECT,
             action: "Read",
             message: format!(
                 "this operator can't read the object, and leaves it alone until it changes: {}",

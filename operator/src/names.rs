@@ -74,10 +74,11 @@ mod tests {
             attempt: u32,
         ) {
             let name = job_name(&object, "uid", "run", batch, attempt);
-            prop_assert!(format!("{name}-99999-abcde").len() <= 63);
-            prop_assert!(name.bytes().all(|byte| {
-                byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
-            }));
+            let of_pod = format!("{name}-99999-abcde");
+            prop_assert!(of_pod.len() <= 63);
+            let is_legal =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            prop_assert!(name.bytes().all(is_legal));
             prop_assert!(name.starts_with(|first: char| first.is_ascii_alphanumeric()));
             prop_assert!(name.ends_with(|last: char| last.is_ascii_alphanumeric()));
         }

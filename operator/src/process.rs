@@ -30,7 +30,7 @@ use crate::observe::{Caches, Observer};
 use crate::queue::Queue;
 use crate::runner::{Pace, Runners};
 use crate::server::{Probe, serve};
-use crate::watch::{ObjectKey, WatchHealth, WorkerPod, watch};
+use crate::watch::{ObjectKey, Selection, WatchHealth, WorkerPod, watch};
 
 /// Pods that have ended are no longer told of: thousands of them lie about in a long run.
 const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -228,41 +228,36 @@ fn begin_watches(
     intake: &Intake,
     health: &[Arc<WatchHealth>],
 ) {
-    let ours = Some(labels::JOB_UID.to_owned());
+    let [object_health, job_health, pod_health] = health else {
+        unreachable!("three kinds are watched in each namespace");
+    };
+    let of_ours = Selection {
+        labels: Some(labels::JOB_UID.to_owned()),
+        ..Selection::default()
+    };
+    let live = Selection {
+        fields: Some(LIVE_PODS.to_owned()),
+        ..of_ours.clone()
+    };
     let objects = SidecarJobIntake {
         intake: intake.clone(),
         namespace: namespace.map(str::to_owned),
     };
+    let api_of_objects = api::<SidecarJob>(client, namespace);
+    let health = Arc::clone(object_health);
+    watching.spawn(watch(api_of_objects, Selection::default(), objects, health));
     let jobs = JobIntake {
         intake: intake.clone(),
         namespace: namespace.map(str::to_owned),
     };
+    let api_of_jobs = api::<Job>(client, namespace);
+    watching.spawn(watch(api_of_jobs, of_ours, jobs, Arc::clone(job_health)));
     let pods = PodIntake {
         intake: intake.clone(),
         namespace: namespace.map(str::to_owned),
     };
-    let [object_health, job_health, pod_health] = health else {
-        unreachable!("three kinds are watched in each namespace");
-    };
-    let objects_api = api::<SidecarJob>(client, namespace);
-    watching.spawn(watch(
-        objects_api,
-        None,
-        None,
-        objects,
-        Arc::clone(object_health),
-    ));
-    let jobs_api = api::<Job>(client, namespace);
-    watching.spawn(watch(
-        jobs_api,
-        ours.clone(),
-        None,
-        jobs,
-        Arc::clone(job_health),
-    ));
-    let pods_api = api::<WorkerPod>(client, namespace);
-    let live = Some(LIVE_PODS.to_owned());
-    watching.spawn(watch(pods_api, ours, live, pods, Arc::clone(pod_health)));
+    let api_of_pods = api::<WorkerPod>(client, namespace);
+    watching.spawn(watch(api_of_pods, live, pods, Arc::clone(pod_health)));
 }
 
 fn api<K>(client: &Client, namespace: Option<&str>) -> Api<DeserializeGuard<K>>

@@ -92,7 +92,7 @@ reasons! {
     RUN_UNREADABLE = "RunUnreadable";
     /// The operator has no identity that it may use towards the store for this job.
     NO_IDENTITY = "NoIdentity";
-    /// The operator may not use its own identity for a prefix of this job.
+    /// A prefix of the job is a path of the operator's own file system.
     PREFIX_NOT_ALLOWED = "PrefixNotAllowed";
     /// The Secret with the credentials is not there.
     SECRET_NOT_FOUND = "SecretNotFound";
@@ -134,4 +134,6 @@ reasons! {
     SHARDS_MISSING = "ShardsMissing";
     /// The first shards failed.
     SHARDS_FAILED = "ShardsFailed";
+    /// This version of the operator can't read the object.
+    INVALID_OBJECT = "InvalidObject";
 }

@@ -15,4 +15,4 @@ pub use cache::{Cache, ObjectKey};
 pub use health::{SILENT_AFTER, WatchHealth};
 pub use job::{KeptJob, keep_job};
 pub use pod::{KeptPod, PodState, WorkerPod, keep_pod, sum_pods};
-pub use stream::{Sink, watch};
+pub use stream::{Selection, Sink, watch};

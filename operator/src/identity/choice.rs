@@ -4,6 +4,7 @@ use crds::StorageAccess;
 use crds::prefix::{is_s3, normalize};
 
 use crate::model::Refusal;
+use crate::reasons;
 
 /// An identity.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -60,7 +61,7 @@ pub(super) fn choose(
         .find(|prefix| !is_s3(prefix) && !own.cover(prefix));
     if let Some(prefix) = local {
         return Err(Refusal {
-            reason: "PrefixNotAllowed",
+            reason: reasons::PREFIX_NOT_ALLOWED,
             message: format!(
                 "{prefix} is a path of the operator's own file system; use a prefix that begins \
                  with s3://"
@@ -80,7 +81,7 @@ pub(super) fn choose(
     );
     if let Some(prefix) = prefixes.iter().find(|prefix| !own.cover(prefix)) {
         return Err(Refusal {
-            reason: "NoIdentity",
+            reason: reasons::NO_IDENTITY,
             message: format!(
                 "the job has no identity towards {prefix}, and the operator may not use its own \
                  there; {advice}"
@@ -90,7 +91,7 @@ pub(super) fn choose(
     if !own.reach(storage.endpoint.as_deref()) {
         let endpoint = storage.endpoint.as_deref().unwrap_or_default();
         return Err(Refusal {
-            reason: "NoIdentity",
+            reason: reasons::NO_IDENTITY,
             message: format!(
                 "the job has no identity towards {endpoint}, and the operator uses its own only \
                  at its own S3 service; leave spec.storage.endpoint out, or set \

@@ -9,6 +9,7 @@ use kube::api::Api;
 use storage::{AccessKey, CredentialSource, Credentials};
 
 use super::IdentityError;
+use crate::reasons;
 
 /// After so long the Secret is read again: keys are replaced now and then.
 const READ_AGAIN: Duration = Duration::from_secs(600);
@@ -45,7 +46,7 @@ impl SecretKey {
             Ok(Some(secret)) => secret,
             Ok(None) => {
                 return Err(IdentityError::refused(
-                    "SecretNotFound",
+                    reasons::SECRET_NOT_FOUND,
                     format!(
                         "there is no Secret {place}; create it with the keys {KEY_ID} and \
                          {SECRET_KEY}, or correct spec.storage.credentialsSecretRef"
@@ -54,7 +55,7 @@ impl SecretKey {
             }
             Err(kube::Error::Api(status)) if status.is_forbidden() => {
                 return Err(IdentityError::refused(
-                    "SecretForbidden",
+                    reasons::SECRET_FORBIDDEN,
                     format!(
                         "the operator may not read the Secret {place}; let its role get Secrets \
                          in this namespace"
@@ -65,7 +66,7 @@ impl SecretKey {
         };
         key_of(&secret).map_err(|missing| {
             IdentityError::refused(
-                "SecretIncomplete",
+                reasons::SECRET_INCOMPLETE,
                 format!("the Secret {place} has no usable {missing}; add it"),
             )
         })

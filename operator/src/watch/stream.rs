@@ -51,8 +51,8 @@ enum WatchError {
         reason: String,
         message: String,
     },
-    #[error("neither an event nor a bookmark for {} s", SILENT_AFTER.as_secs())]
-    Silent,
+    #[error("neither an event nor a bookmark for {0} s")]
+    Silent(u64),
 }
 
 impl WatchError {
@@ -66,11 +66,31 @@ impl WatchError {
     }
 }
 
-/// Tells `sink` of all objects of `api` that match `labels` and `fields`, for ever.
+/// Which objects are watched, and how.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Labels that they have.
+    pub labels: Option<String>,
+    /// Fields that they have.
+    pub fields: Option<String>,
+    /// After so long without an event or a bookmark the watch is begun again.
+    pub silent_after: Duration,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self {
+            labels: None,
+            fields: None,
+            silent_after: SILENT_AFTER,
+        }
+    }
+}
+
+/// Tells `sink` of all objects of `api` that are selected, for ever.
 pub async fn watch<K>(
     api: Api<DeserializeGuard<K>>,
-    labels: Option<String>,
-    fields: Option<String>,
+    selection: Selection,
     sink: impl Sink<K>,
     health: Arc<WatchHealth>,
 ) where
@@ -78,22 +98,18 @@ pub async fn watch<K>(
 {
     let watch = Watch {
         api,
-        labels,
-        fields,
+        selection,
         sink,
         health,
-        marker: std::marker::PhantomData,
     };
     watch.run().await;
 }
 
 struct Watch<K, S> {
     api: Api<DeserializeGuard<K>>,
-    labels: Option<String>,
-    fields: Option<String>,
+    selection: Selection,
     sink: S,
     health: Arc<WatchHealth>,
-    marker: std::marker::PhantomData<K>,
 }
 
 impl<K, S> Watch<K, S>
@@ -132,8 +148,8 @@ where
     /// Lists everything; the version from which to watch.
     async fn list(&self) -> Result<String, WatchError> {
         let mut parameters = ListParams {
-            label_selector: self.labels.clone(),
-            field_selector: self.fields.clone(),
+            label_selector: self.selection.labels.clone(),
+            field_selector: self.selection.fields.clone(),
             limit: Some(PAGE),
             ..ListParams::default()
         };
@@ -163,24 +179,25 @@ where
         errors: &mut u32,
     ) -> (String, Result<(), WatchError>) {
         let parameters = WatchParams {
-            label_selector: self.labels.clone(),
-            field_selector: self.fields.clone(),
+            label_selector: self.selection.labels.clone(),
+            field_selector: self.selection.fields.clone(),
             timeout: Some(WATCH_SECONDS),
             bookmarks: true,
             send_initial_events: false,
         };
-        let opened = tokio::time::timeout(SILENT_AFTER, self.api.watch(&parameters, &version));
+        let limit = self.selection.silent_after;
+        let opened = tokio::time::timeout(limit, self.api.watch(&parameters, &version));
         let mut events = match opened.await {
             Ok(Ok(events)) => events.boxed(),
             Ok(Err(error)) => return (version, Err(error.into())),
-            Err(_) => return (version, Err(WatchError::Silent)),
+            Err(_) => return (version, Err(WatchError::Silent(limit.as_secs()))),
         };
         loop {
-            let event = match tokio::time::timeout(SILENT_AFTER, events.next()).await {
+            let event = match tokio::time::timeout(limit, events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 Ok(Some(Err(error))) => return (version, Err(error.into())),
                 Ok(None) => return (version, Ok(())),
-                Err(_) => return (version, Err(WatchError::Silent)),
+                Err(_) => return (version, Err(WatchError::Silent(limit.as_secs()))),
             };
             let reached = match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
