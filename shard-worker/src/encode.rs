@@ -18,7 +18,7 @@ use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
 use crate::column_plan::{PlannedColumn, ShardFiles, Value, natural_type, passes_unchanged};
 use crate::error::ShardError;
-use crate::evaluate::{ShardFound, decode, evaluate, widen};
+use crate::evaluate::{Produced, decode, evaluate, widen};
 use crate::shard::LoadedShard;
 use crate::splice;
 
@@ -74,7 +74,7 @@ enum Column {
 /// Builds the sidecar of a shard.
 pub fn sidecar(
     shard: &LoadedShard,
-    found: &[ShardFound<'_>],
+    produced: Produced<'_>,
     digest: &str,
 ) -> Result<Sidecar, ShardError> {
     let files = &shard.files;
@@ -89,7 +89,7 @@ pub fn sidecar(
     let mut types: Vec<TypePtr> = Vec::with_capacity(shard.plan.columns.len());
     let mut counts = Vec::new();
     for planned in &shard.plan.columns {
-        let (column, parquet_type) = column(planned, files, found, &group_rows)?;
+        let (column, parquet_type) = column(planned, files, produced, &group_rows)?;
         if let (Column::Encoded { arrays, .. }, Some(_)) = (&column, &planned.declared) {
             counts.push(count(&planned.name, arrays));
         }
@@ -175,7 +175,7 @@ pub fn sidecar(
 fn column(
     planned: &PlannedColumn,
     files: &ShardFiles,
-    found: &[ShardFound<'_>],
+    produced: Produced<'_>,
     group_rows: &[usize],
 ) -> Result<(Column, TypePtr), ShardError> {
     let main = &files.main;
@@ -223,7 +223,7 @@ fn column(
             format!("column {:?} has no declared type", planned.name),
         ));
     };
-    let array = evaluate(&planned.value, declared, files, found)?;
+    let array = evaluate(&planned.value, declared, files, produced)?;
     let parquet_type =
         parquet_type(declared).map_err(|error| ShardError::malformed(&main.uri, error))?;
     let leaves = SchemaDescriptor::new(

@@ -63,6 +63,7 @@ pub async fn open(spec: &RecaptionMerge, context: &OpContext<'_>) -> Result<Open
         op: Box::new(op),
         lookup: Some(Box::new(lookup)),
         sibling: None,
+        filters: None,
     })
 }
 

@@ -67,6 +67,8 @@ pub struct RunReport {
     pub bytes_written: u64,
     /// Values per column.
     pub columns: BTreeMap<String, storage::state::report::ColumnCounts>,
+    /// Rows that filters could not judge, per reason, with the first of them.
+    pub row_errors: BTreeMap<String, storage::state::report::RowErrors>,
     /// Rows and matches per source.
     pub sources: BTreeMap<String, storage::state::report::SourceCounts>,
     /// Passes over side inputs, summed.
@@ -106,6 +108,7 @@ impl RunReport {
             matched: 0,
             bytes_written: 0,
             columns: BTreeMap::new(),
+            row_errors: BTreeMap::new(),
             sources: BTreeMap::new(),
             passes: PassStats::default(),
             pass_count: 0,
@@ -137,6 +140,10 @@ impl RunReport {
             column.populated += counts.populated;
             column.null += counts.null;
             column.error += counts.error;
+        }
+        for (reason, errors) in &counts.row_errors {
+            let into = self.row_errors.entry(reason.clone()).or_default();
+            into.add(errors.rows, errors.first.iter().cloned());
         }
         for (name, counts) in &counts.sources {
             let source = self.sources.entry(name.clone()).or_default();
@@ -238,6 +245,7 @@ impl fmt::Display for RunReport {
                 )?;
             }
         }
+        write_row_errors(formatter, &self.row_errors)?;
         if self.passes.bad_lines > 0 {
             writeln!(
                 formatter,
@@ -253,4 +261,33 @@ impl fmt::Display for RunReport {
         }
         Ok(())
     }
+}
+
+/// A table of the rows that filters could not judge, with the first of them.
+pub fn write_row_errors(
+    formatter: &mut fmt::Formatter<'_>,
+    errors: &BTreeMap<String, storage::state::report::RowErrors>,
+) -> fmt::Result {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        formatter,
+        "\n{:<28} {:>12}  first",
+        "rows without values", "rows"
+    )?;
+    for (reason, errors) in errors {
+        let first: Vec<String> = errors
+            .first
+            .iter()
+            .map(|example| format!("{} row {}", example.path, example.row))
+            .collect();
+        writeln!(
+            formatter,
+            "{reason:<28} {:>12}  {}",
+            errors.rows,
+            first.join(", ")
+        )?;
+    }
+    Ok(())
 }

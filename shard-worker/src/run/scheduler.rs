@@ -87,7 +87,13 @@ impl Scheduler {
         let by_memory = budget(options.memory) / planned.shard_memory.max(1);
         Self {
             in_flight: by_memory.clamp(1, MOST_IN_FLIGHT) as usize,
-            finisher: Finisher::new(job.clone(), fence.clone(), stop.clone(), options.threads),
+            finisher: Finisher::new(
+                job.clone(),
+                fence.clone(),
+                stop.clone(),
+                options.threads,
+                options.memory,
+            ),
             memory: options.memory,
             threads: options.threads,
             plan_seconds: started.elapsed().as_secs_f64(),
