@@ -96,6 +96,15 @@ impl Wanted {
         self.jpeg_artifact || self.clarity || self.texture || self.edge_density
     }
 
+    /// Whether no other filter looks at pixels.
+    fn only_edges(self) -> bool {
+        let others = Self {
+            edge_density: false,
+            ..self
+        };
+        self.edge_density && !others.pixels()
+    }
+
     fn pixels(self) -> bool {
         self.colour() || self.surroundings() || self.luma
     }
@@ -213,8 +222,8 @@ impl Judge {
         self.limits.check(&header)?;
         let _pass = self.gate.enter(self.limits.memory_of(&header));
         let Scratch { samples, planes } = scratch;
-        let colour = self.wanted.colour();
-        let layout = decode::decode(bytes, &header, colour, &self.limits, samples)?;
+        let only_edges = self.wanted.only_edges();
+        let layout = decode::decode(bytes, &header, only_edges, &self.limits, samples)?;
         let (width, height) = (header.width as usize, header.height as usize);
         let pixels = Pixels {
             samples: &samples[..width * height * layout.samples()],
@@ -260,7 +269,7 @@ impl Judge {
             while made < until {
                 let end = (made + RUN).min(until);
                 let run = &samples[made * layout.samples()..end * layout.samples()];
-                if wanted.colour() || !is_luma {
+                if wanted.colour() || wants_luma && !is_luma {
                     planes.run.split(level, run, layout);
                 }
                 if wanted.saturation {

@@ -55,16 +55,16 @@ impl Limits {
 }
 
 /// Decodes an image whose header is within limits into the front of `samples`, which grows as
-/// needed. Without `colour`, luma is enough, if the decoder has it.
+/// needed. With `only_edges`, luma that a decoder has anyway is enough, if it is close.
 pub fn decode(
     bytes: &[u8],
     header: &Header,
-    colour: bool,
+    only_edges: bool,
     limits: &Limits,
     samples: &mut Vec<u8>,
 ) -> Result<Layout, Reason> {
     match header.format {
-        Format::Jpeg => jpeg::decode(bytes, header, colour, limits, samples),
+        Format::Jpeg => jpeg::decode(bytes, header, only_edges, limits, samples),
         _ => raster::decode(bytes, header, limits, samples),
     }
 }

@@ -13,17 +13,15 @@ const QUANTISATION_TABLES: u8 = 0xDB;
 const APPLICATION_1: u8 = 0xE1;
 const EXIF: &[u8] = b"Exif\0\0";
 
-/// Reads the header. The frame must have been declared; what follows may be missing.
+/// Reads the header, which must be whole up to the first scan; what follows may be missing.
 pub fn read(bytes: &[u8]) -> Result<Header, Reason> {
     let mut frame = None;
-    let mut table = None;
-    let mut has_strays = false;
+    let mut has_scan = false;
     let mut block: Vec<u8> = Vec::new();
     let mut at = 2;
     while let (Some(&prefix), Some(&marker)) = (bytes.get(at), bytes.get(at + 1)) {
         if prefix != 0xFF {
             // Decoders pass over what is no marker.
-            has_strays = true;
             at += 1;
             continue;
         }
@@ -31,7 +29,11 @@ pub fn read(bytes: &[u8]) -> Result<Header, Reason> {
             0xFF => at += 1,
             0x00 => at += 2,
             0x01 | 0xD0..=0xD8 => at += 2,
-            START_OF_SCAN | END_OF_IMAGE => break,
+            START_OF_SCAN => {
+                has_scan = true;
+                break;
+            }
+            END_OF_IMAGE => break,
             _ => {
                 let Some(size) = be16(bytes, at + 2) else {
                     break;
@@ -39,7 +41,6 @@ pub fn read(bytes: &[u8]) -> Result<Header, Reason> {
                 let end = at + 2 + usize::from(size.max(2));
                 let segment = bytes.get(at + 4..end.min(bytes.len())).unwrap_or_default();
                 match marker {
-                    QUANTISATION_TABLES => table = last_luminance_table(segment).or(table),
                     APPLICATION_1 => {
                         if let Some(part) = segment.strip_prefix(EXIF) {
                             block.extend_from_slice(part);
@@ -54,11 +55,12 @@ pub fn read(bytes: &[u8]) -> Result<Header, Reason> {
             }
         }
     }
-    let Some(frame) = frame else {
-        return Err(if at >= bytes.len() {
-            Reason::Truncated
-        } else {
+    let Some(frame) = frame.filter(|_| has_scan) else {
+        let is_over = bytes.get(at + 1) == Some(&END_OF_IMAGE);
+        return Err(if is_over {
             Reason::Undecodable
+        } else {
+            Reason::Truncated
         });
     };
     let samples = u64::from(frame.components);
@@ -71,14 +73,16 @@ pub fn read(bytes: &[u8]) -> Result<Header, Reason> {
         samples + 4 + coefficients,
     );
     header.exif = exif::parse(&block);
-    header.quality = table.filter(|_| !has_strays).map(|table| quality(&table));
+    header.quality = luminance_table(bytes).map(|table| quality(&table));
     header.passes = memmem::find_iter(&bytes[at.min(bytes.len())..], b"\xff\xda").count() as u64;
     Ok(header)
 }
 
 /// Whether the last scan begins after the last end of an image: the rest is missing.
 pub fn is_truncated(bytes: &[u8]) -> bool {
-    memmem::rfind(bytes, b"\xff\xd9") < memmem::rfind(bytes, b"\xff\xda")
+    let markers = memchr::memrchr_iter(0xFF, bytes).filter_map(|at| bytes.get(at + 1));
+    let mut ends = markers.filter(|marker| matches!(**marker, END_OF_IMAGE | START_OF_SCAN));
+    ends.next() == Some(&START_OF_SCAN)
 }
 
 struct Frame {
@@ -97,6 +101,32 @@ impl Frame {
             is_progressive: matches!(marker & 3, 2),
         })
     }
+}
+
+/// The last table 0 before the first scan. Where something else than a marker stands between
+/// segments, no table is trusted.
+fn luminance_table(bytes: &[u8]) -> Option<[u16; 64]> {
+    let mut table = None;
+    let mut at = 2;
+    while at + 4 <= bytes.len() {
+        if bytes[at] != 0xFF {
+            return None;
+        }
+        match bytes[at + 1] {
+            0xFF => at += 1,
+            0x01 | 0xD0..=0xD8 => at += 2,
+            START_OF_SCAN | END_OF_IMAGE => break,
+            marker => {
+                let end = at + 2 + usize::from(be16(bytes, at + 2)?);
+                if marker == QUANTISATION_TABLES {
+                    let segment = bytes.get(at + 4..end.min(bytes.len()));
+                    table = segment.and_then(last_luminance_table).or(table);
+                }
+                at = end;
+            }
+        }
+    }
+    table
 }
 
 /// The last table 0 of a segment, in zigzag order.

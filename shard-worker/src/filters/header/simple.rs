@@ -9,7 +9,7 @@ use crate::filters::exif;
 use crate::filters::header::{Format, Header, be32, le16, le32};
 use crate::filters::reason::Reason;
 
-/// PNG: the first chunk, and `eXIf` wherever it is.
+/// PNG: the chunks before the first one of pixels, and `eXIf` wherever it is.
 pub fn png(bytes: &[u8]) -> Result<Header, Reason> {
     if bytes.get(12..16) != Some(b"IHDR") {
         return Err(Reason::Undecodable);
@@ -18,17 +18,23 @@ pub fn png(bytes: &[u8]) -> Result<Header, Reason> {
     let (width, height) = size.ok_or(Reason::Truncated)?;
     let is_deep = bytes.get(24) == Some(&16);
     let mut header = Header::new(Format::Png, width, height, if is_deep { 9 } else { 5 });
+    let mut has_pixels = false;
+    let mut has_exif = false;
     let mut at = 8;
     while let (Some(size), Some(name)) = (be32(bytes, at), bytes.get(at + 4..at + 8)) {
         let body = at + 8;
         let end = body.saturating_add(size as usize);
-        if name == b"eXIf" {
+        if name == b"eXIf" && !has_exif {
+            has_exif = true;
             header.exif = exif::parse(bytes.get(body..end).unwrap_or_default());
+        }
+        has_pixels |= name == b"IDAT";
+        if has_pixels && has_exif {
             break;
         }
         at = end.saturating_add(4);
     }
-    Ok(header)
+    has_pixels.then_some(header).ok_or(Reason::Truncated)
 }
 
 /// GIF: the logical screen.
