@@ -68,6 +68,14 @@ pub fn parse(block: &[u8]) -> Exif {
     exif
 }
 
+/// The compression of a TIFF file's first picture: tag 0x0103. `None` for files of other kinds.
+pub fn compression(file: &[u8]) -> Option<i64> {
+    let tiff = Tiff::open(file)?;
+    let entry = tiff.last(tiff.first, 0x0103);
+    // Absent, it means none.
+    entry.map_or(Some(1), |entry| entry.integer())
+}
+
 #[derive(Clone, Copy)]
 struct Tiff<'a> {
     block: &'a [u8],

@@ -66,8 +66,16 @@ pub fn bmp(bytes: &[u8]) -> Result<Header, Reason> {
     Ok(Header::new(Format::Bmp, width, height, 5))
 }
 
-/// TIFF: the first directory, which may be anywhere.
+/// Compressions of TIFF that hold whole JPEGs, old and new.
+const JPEG_COMPRESSIONS: std::ops::RangeInclusive<i64> = 6..=7;
+
+/// TIFF: the first directory, which may be anywhere. JPEGs within are refused: their decoder
+/// believes what each of them says of its size. So are files with 64-bit offsets.
 pub fn tiff(bytes: &[u8]) -> Result<Header, Reason> {
+    match exif::compression(bytes) {
+        Some(compression) if !JPEG_COMPRESSIONS.contains(&compression) => {}
+        _ => return Err(Reason::UnsupportedFormat),
+    }
     let decoder = TiffDecoder::new(Cursor::new(bytes)).map_err(|error| match error {
         image::ImageError::Unsupported(_) => Reason::UnsupportedFormat,
         _ => Reason::Undecodable,
