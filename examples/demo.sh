@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The demo that `make demo` runs: a dataset of some three hundred shards is enriched
-# from examples/quickstart.yaml, on this machine, with no server and no cluster.
+# from examples/quickstart.yaml, and photographs are measured, on this machine, with no server and no cluster.
 # Everything it writes is under demo-data/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -28,10 +28,10 @@ expect() { # CODE COMMAND...
 say "Build (optimised; some minutes the first time)"
 cargo build --profile demo --locked -p shard-worker --bin shard-worker --example demo-dataset --example show-rows
 
-say "A dataset: main shards, an index per source, another team's scores, new captions"
+say "A dataset: main shards, an index per source, another team's scores, new captions, photographs"
 "$built/examples/demo-dataset" demo-data
 "$built/examples/demo-dataset" demo-data damage
-rm -rf demo-data/sidecar
+rm -rf demo-data/sidecar demo-data/photos_filters
 printf '%s\n' "$(find demo-data/main -name '*.parquet' | wc -l) main shards, $(du -sh demo-data | cut -f1) in all"
 
 say "Run. Two main shards are damaged: they fail, are listed, and stop nothing else"
@@ -53,5 +53,13 @@ expect 0 "$worker" run "$manifest"
 say "Read main and sidecar side by side, as a trainer would (examples/show_rows.rs)"
 shard=0_512/6667/shard-000000.parquet
 "$built/examples/show-rows" "demo-data/main/$shard" "demo-data/sidecar/$shard" s3_path 5
+
+filters=examples/compute-filters.yaml
+say "Measure photographs: nine filters, each image decoded once; broken ones cost their own row ($filters)"
+expect 0 "$worker" run "$filters"
+expect 0 "$worker" verify "$filters" --all
+
+say "Audit: populated and null rows of each filter, and why rows have no values"
+expect 0 "$worker" audit "$filters"
 
 say "Done. The sidecar is in demo-data/sidecar; the manifest that made it is $manifest"

@@ -3,7 +3,8 @@
 //! It has what real ones have: some three hundred shards over several folders and
 //! sources, one source that no index covers, rows without a key, repeated keys, an
 //! index whose later lines correct earlier ones, sibling shards that are missing,
-//! caption files with broken lines, and two main shards that are damaged.
+//! caption files with broken lines, and two main shards that are damaged. Beside it are a few
+//! hundred photographs with what a crawl brings along.
 //!
 //! ```text
 //! demo-dataset DIR          make the dataset, unless it is there
@@ -16,6 +17,7 @@
 mod index;
 mod main_shards;
 mod parquet_output;
+mod photos;
 mod picture;
 mod plan;
 mod recaptions;
@@ -30,12 +32,13 @@ use anyhow::{Result, bail};
 
 use index::write_index;
 use main_shards::write_main;
+use photos::write_photos;
 use plan::{INDEXED, Shard, plan};
 use recaptions::write_recaptions;
 use scores::write_scores;
 
 /// Changing what is written means changing this: the dataset is then made anew.
-const VERSION: &str = "2";
+const VERSION: &str = "3";
 /// These two shards are damaged: one is empty, one lacks its second half.
 const EMPTY_SHARD: usize = 17;
 const CUT_SHARD: usize = 142;
@@ -58,7 +61,16 @@ fn make(root: &Path, plan: &[Shard]) -> Result<()> {
         println!("{} is there already", root.display());
         return Ok(());
     }
-    for folder in ["main", "index", "scores", "recaptions", "sidecar"] {
+    let folders = [
+        "main",
+        "index",
+        "scores",
+        "recaptions",
+        "sidecar",
+        "photos",
+        "photos_filters",
+    ];
+    for folder in folders {
         match fs::remove_dir_all(root.join(folder)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}
@@ -70,6 +82,7 @@ fn make(root: &Path, plan: &[Shard]) -> Result<()> {
         write_scores(root, &plan[number])
     })?;
     in_parallel(INDEXED, |source| write_index(root, source, plan))?;
+    in_parallel(photos::SHARDS, |shard| write_photos(root, shard))?;
     write_recaptions(root, plan)?;
     fs::write(
         root.join("main/README.txt"),

@@ -4,19 +4,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::array::{Array, AsArray};
 use futures::StreamExt;
 use serde::Serialize;
 use storage::ObjectMeta;
-use storage::state::report::{ColumnCounts, Failure, SourceCounts};
+use storage::state::report::{ColumnCounts, Failure, RowErrors, RowExample, SourceCounts};
 use tokio::sync::Semaphore;
 
 use crate::arrow_types::{count_values, is_missing};
 use crate::error::{Error, Result, ShardError};
 use crate::evaluate::decode;
+use crate::filters::table::ERRORS;
 use crate::job::Job;
 use crate::keys;
 use crate::parquet_file::ParquetFile;
 use crate::run::batch::{guarded, guarded_future};
+use crate::run::report::write_row_errors;
 
 /// Shards read at once.
 const IN_FLIGHT: usize = 16;
@@ -58,6 +61,9 @@ pub struct AuditReport {
     pub unmatched_prefixes: Vec<String>,
     /// Per column of the sidecar's own.
     pub columns: BTreeMap<String, ColumnCounts>,
+    /// Rows whose image could not be judged, per reason, with the first of them; by the column
+    /// `filter_errors`, if the job declares it.
+    pub row_errors: BTreeMap<String, RowErrors>,
     /// Shards that could not be read.
     pub failures: Vec<Failure>,
 }
@@ -70,6 +76,7 @@ struct Part {
     sources: BTreeMap<String, SourceCounts>,
     prefixes: Vec<HashMap<String, SourceCounts>>,
     columns: BTreeMap<String, ColumnCounts>,
+    row_errors: BTreeMap<String, RowErrors>,
 }
 
 /// Reads the keys and own columns of every sidecar shard.
@@ -135,6 +142,10 @@ fn merge(
     for (name, counts) in part.columns {
         report.columns.entry(name).or_default().add(counts);
     }
+    for (reason, errors) in part.row_errors {
+        let into = report.row_errors.entry(reason).or_default();
+        into.add(errors.rows, errors.first);
+    }
     for (depth, prefixes) in depths.iter_mut().zip(part.prefixes) {
         let Some(all) = depth else { continue };
         for (prefix, counts) in prefixes {
@@ -191,6 +202,9 @@ fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
             counts.populated += populated;
             counts.null += array.len() as u64 - populated;
             counts.error += errors;
+            if field.name() == ERRORS && !job.filters.is_empty() {
+                count_reasons(&array, &file.meta.key, start, &mut part.row_errors);
+            }
             let decides = deciding.is_empty() || deciding.contains(&field.name().as_str());
             for row in 0..array.len() {
                 if decides && !matched[start + row] {
@@ -222,6 +236,25 @@ fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
         }
     }
     Ok(part)
+}
+
+/// Counts the reasons that a column gives for rows without values.
+fn count_reasons(
+    array: &dyn Array,
+    path: &str,
+    start: usize,
+    into: &mut BTreeMap<String, RowErrors>,
+) {
+    let reasons = array.as_string_opt::<i64>().into_iter().flatten();
+    for (row, reason) in reasons.enumerate() {
+        if let Some(reason) = reason {
+            let example = RowExample {
+                path: path.to_owned(),
+                row: (start + row) as u64,
+            };
+            into.entry(reason.to_owned()).or_default().add(1, [example]);
+        }
+    }
 }
 
 /// The first `depth` folders of a path, a URI's scheme and host counting as one. A path with
@@ -295,6 +328,7 @@ impl fmt::Display for AuditReport {
                 )?;
             }
         }
+        write_row_errors(formatter, &self.row_errors)?;
         if !self.unmatched_prefixes.is_empty() {
             writeln!(
                 formatter,

@@ -32,6 +32,13 @@ pub enum Value {
         /// Position among its columns.
         column: usize,
     },
+    /// What a filter says of the row's image.
+    Computed {
+        /// Number of the filters' step in the pipeline.
+        step: usize,
+        /// Position among its columns.
+        column: usize,
+    },
     /// Row by row, the first that has a value.
     FirstPresent {
         /// Candidates, best first.
@@ -230,7 +237,7 @@ impl ColumnPlan {
             Value::FirstPresent { candidates, .. } => candidates
                 .iter()
                 .try_for_each(|candidate| self.check(candidate, declared, files)),
-            Value::Empty | Value::Lookup { .. } => Ok(()),
+            Value::Empty | Value::Lookup { .. } | Value::Computed { .. } => Ok(()),
         }
     }
 }

@@ -19,7 +19,7 @@ use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use crate::arrow_types::{adapt, count_values, has_null_struct};
 use crate::column_plan::{PlannedColumn, ShardFiles, Value, natural_type, passes_unchanged};
 use crate::error::ShardError;
-use crate::evaluate::{ShardFound, decode, evaluate, widen};
+use crate::evaluate::{Produced, decode, evaluate, widen};
 use crate::levels;
 use crate::parquet_file::ParquetFile;
 use crate::provenance::ShardCounts;
@@ -81,7 +81,7 @@ enum Column {
 /// Builds the sidecar of a shard of which `matched` rows matched.
 pub fn sidecar(
     shard: &LoadedShard,
-    found: &[ShardFound<'_>],
+    produced: Produced<'_>,
     digest: &str,
     matched: u64,
 ) -> Result<Sidecar, ShardError> {
@@ -97,7 +97,7 @@ pub fn sidecar(
     let mut types: Vec<TypePtr> = Vec::with_capacity(shard.plan.columns.len());
     let mut counts = Vec::new();
     for planned in &shard.plan.columns {
-        let (column, parquet_type, counted) = column(planned, files, found, &group_rows)?;
+        let (column, parquet_type, counted) = column(planned, files, produced, &group_rows)?;
         counts.extend(counted);
         columns.push(column);
         types.push(parquet_type);
@@ -185,7 +185,7 @@ type WrittenColumn = (Column, TypePtr, Option<ColumnCounts>);
 fn column(
     planned: &PlannedColumn,
     files: &ShardFiles,
-    found: &[ShardFound<'_>],
+    produced: Produced<'_>,
     group_rows: &[usize],
 ) -> Result<WrittenColumn, ShardError> {
     let main = &files.main;
@@ -263,7 +263,7 @@ fn column(
             format!("column {:?} has no declared type", planned.name),
         ));
     };
-    let array = evaluate(&planned.value, declared, files, found)?;
+    let array = evaluate(&planned.value, declared, files, produced)?;
     let parquet_type =
         parquet_type(declared).map_err(|error| ShardError::malformed(&main.uri, error))?;
     let leaves = SchemaDescriptor::new(

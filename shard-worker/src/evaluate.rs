@@ -32,12 +32,21 @@ impl ShardFound<'_> {
     }
 }
 
+/// Values that do not come from a shard's files.
+#[derive(Debug, Clone, Copy)]
+pub struct Produced<'a> {
+    /// What each lookup found.
+    pub found: &'a [ShardFound<'a>],
+    /// What filters say: columns of each step that has some.
+    pub computed: &'a [Vec<ArrayRef>],
+}
+
 /// Evaluates a column of a declared type: one array with a row for each row of main.
 pub fn evaluate(
     value: &Value,
     declared: &FieldRef,
     files: &ShardFiles,
-    found: &[ShardFound<'_>],
+    produced: Produced<'_>,
 ) -> Result<ArrayRef, ShardError> {
     let rows = files.main.num_rows();
     let target = declared.data_type();
@@ -50,11 +59,12 @@ pub fn evaluate(
     match value {
         Value::Empty => Ok(empty_array(target, rows)),
         Value::Lookup { lookup, column } => {
-            let ShardFound { rows, columns } = found[*lookup];
+            let ShardFound { rows, columns } = produced.found[*lookup];
             let indices =
                 UInt32Array::from_iter(rows.iter().map(|&row| (row != NONE).then_some(row)));
             take_present(&columns[*column], &indices).map_err(|error| failed(&error))
         }
+        Value::Computed { step, column } => Ok(produced.computed[*step][*column].clone()),
         Value::File { file, root } => {
             let file = files
                 .get(*file)
@@ -79,7 +89,7 @@ pub fn evaluate(
         } => {
             let mut arrays = candidates
                 .iter()
-                .map(|candidate| evaluate(candidate, declared, files, found))
+                .map(|candidate| evaluate(candidate, declared, files, produced))
                 .collect::<Result<Vec<_>, _>>()?;
             arrays.push(empty_array(target, 1));
             let nothing = arrays.len() - 1;
@@ -111,7 +121,7 @@ fn is_blank(array: &ArrayRef, row: usize) -> bool {
 }
 
 /// Takes rows; a null index gives a row without a value, a present struct where it is a struct.
-fn take_present(array: &ArrayRef, indices: &UInt32Array) -> Result<ArrayRef, String> {
+pub fn take_present(array: &ArrayRef, indices: &UInt32Array) -> Result<ArrayRef, String> {
     match array.data_type() {
         Arrow::Struct(fields) => {
             let children = array

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::FieldRef;
-use crds::{ChecksumMode, SidecarJob, SidecarJobSpec};
+use crds::{ChecksumMode, ComputeFilters, SidecarJob, SidecarJobSpec};
 use storage::{StorageConfig, Store, Stores};
 use time::OffsetDateTime;
 use tokio::runtime::Handle;
@@ -66,6 +66,8 @@ pub struct Job {
     pub lookups: Vec<Box<dyn Lookup>>,
     /// Its siblings, in order.
     pub siblings: Vec<Sibling>,
+    /// Its filters, a list for each step that has some.
+    pub filters: Vec<ComputeFilters>,
     /// How much of a file's end to read: main's, then each sibling's.
     pub hints: Vec<TailHint>,
 }
@@ -204,6 +206,7 @@ impl Job {
             ops: Vec::new(),
             lookups: Vec::new(),
             siblings: Vec::new(),
+            filters: Vec::new(),
             hints: vec![TailHint::default()],
             stores,
             spec,
@@ -222,6 +225,7 @@ impl Job {
                 runtime: Handle::current(),
                 next_lookup: self.lookups.len(),
                 next_sibling: self.siblings.len(),
+                next_filters: self.filters.len(),
             };
             let opened = ops::open(definition, &context)
                 .await
@@ -233,6 +237,7 @@ impl Job {
                 })?;
             self.ops.push(opened.op);
             self.lookups.extend(opened.lookup);
+            self.filters.extend(opened.filters);
             if let Some(sibling) = opened.sibling {
                 self.siblings.push(sibling);
                 self.hints.push(TailHint::default());

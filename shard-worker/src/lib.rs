@@ -2,7 +2,7 @@
 //!
 //! A run goes shard by shard. [`shard::fetch`] opens footers and plans the sidecar's columns
 //! ([`column_plan`], built up by [`ops`]); [`lookup`]s stream their side inputs past the keys
-//! of as many shards as the memory budget holds; [`encode`] copies the columns that pass
+//! of as many shards as the memory budget holds; [`filters`] measure the images; [`encode`] copies the columns that pass
 //! unchanged and encodes the others. [`run`] schedules that, publishes, and reports;
 //! [`verify`] proves the result from the files alone. [`chunk`] is what a pod does: one work item
 //! of a run that somebody else has planned.
@@ -15,6 +15,7 @@ pub mod column_plan;
 pub mod encode;
 pub mod error;
 pub mod evaluate;
+pub mod filters;
 pub mod job;
 pub mod keys;
 pub mod leaf;

@@ -186,7 +186,7 @@ fn wanted_leaves(
             Value::FirstPresent { candidates, .. } => candidates
                 .iter()
                 .for_each(|candidate| add(candidate, files, wanted)),
-            Value::Empty | Value::Lookup { .. } => {}
+            Value::Empty | Value::Lookup { .. } | Value::Computed { .. } => {}
         }
     }
     for column in &plan.columns {

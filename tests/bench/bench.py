@@ -184,6 +184,48 @@ def threads(bench):
     bench.target("threads: two against one, wall time", speedup, "x", "at least 1.8", speedup >= 1.8)
 
 
+def filters(bench):
+    made = data.images(bench.folder, bench.peers, sys.executable)
+    main = made / "main"
+    _, rows = footers(main)
+    for title, ours, theirs, least in (("nine filters", manifests.NINE, [], 2.2),
+                                       ("edge density alone", ["edgeDensity"], ["--filters", "edge_density"], 1.6)):
+        manifest = manifests.write(bench.scratch / "filters.yaml", manifests.filters(
+            main, bench.scratch / "unused", ours))
+        megapixels = []
+
+        def peer(out, watch, theirs=theirs, megapixels=megapixels):
+            cost = bench.peer(out, "compute_filters.py", "--main", main, *theirs, watch=watch)
+            megapixels.append(cost.report["megapixels"])
+            return cost
+
+        best = bench.contest(title, rows, {
+            f"ours, {title}": lambda out, watch: bench.ours(manifest, out, watch=watch),
+            f"ours, {title}, one thread": lambda out, watch: bench.ours(manifest, out, "--threads", "1", watch=watch),
+            f"OpenCV, {title}": peer,
+        })
+        two, one, opencv = best.values()
+        # All of our CPU time against the peer's without its start.
+        speed = megapixels[0] / two["cpu_s"]
+        bench.target(f"filters: megapixels per CPU-second, {title}", speed, "", "(for sizing)", None)
+        ratio = speed / (megapixels[0] / opencv["work_cpu_s"])
+        bench.target(f"filters: the same, to OpenCV's, {title}", ratio, "x", f"at least {least}", ratio >= least)
+        speedup = one["wall_s"] / two["wall_s"]
+        bench.target(f"filters: two threads against one, wall time, {title}", speedup, "x", "at least 1.9",
+                     speedup >= 1.9)
+        peak = two["pss_mib"]
+        bench.target(f"filters: peak memory (PSS), {title}", peak, "MiB", "at most 300", peak <= 300)
+    large = data.large_row_group(bench.folder, made)
+    manifest = manifests.write(bench.scratch / "large.yaml", manifests.filters(
+        large / "main", bench.scratch / "unused", manifests.NINE))
+    out = bench.scratch / "large"
+    cost = bench.ours(manifest, out, watch=True)
+    bench.table.append({"part": "row group", "program": "ours, 512 images of 5 MB", "rows": data.LARGE_IMAGES,
+                        "wall_s": cost.wall_s, "cpu_s": cost.cpu_s, "rss_mib": cost.rss_mib, "pss_mib": cost.pss_mib})
+    bench.target("filters: peak memory (PSS), a row group of 2.7 GB", cost.pss_mib, "MiB", "at most 300",
+                 cost.pss_mib <= 300)
+
+
 def resume(bench):
     tiny = data.tiny_shards(bench.folder, bench.main, bench.index)
     out = bench.scratch / "resume"
@@ -276,7 +318,7 @@ def wait_for_port(port):
     raise SystemExit("bench: versitygw did not start")
 
 
-PARTS = {part.__name__: part for part in (join, merge, memory, threads, resume, requests)}
+PARTS = {part.__name__: part for part in (join, merge, memory, threads, filters, resume, requests)}
 
 
 def show(bench):

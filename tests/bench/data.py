@@ -4,6 +4,8 @@
     R/a                                the index made of J/metrics by stage_a.py, 2.0 M keys
     R/a10                              ten times as many keys, of which the new ones match nothing
     T/main T/index                     10,000 shards of a few rows
+    I/main                             300 images of about one megapixel in 4 shards
+    G/main                             512 images of 5 MB in one row group
 """
 
 import pathlib
@@ -18,6 +20,9 @@ import pyarrow.parquet as pq
 GENERATE = ["--parts", "main,metrics,scores", "--shards", "200", "--rows", "1022", "--index-keys", "2000000",
             "--tiny-images", "--edge-shards"]
 TINY_SHARDS = 10_000
+IMAGES = ["--parts", "main", "--shards", "4", "--rows", "75", "--row-group", "75", "--image-pool", "300",
+          "--image-mp", "1.0"]
+LARGE_IMAGES = 512
 
 
 def make(folder, name, work):
@@ -90,3 +95,26 @@ def tiny_shards(folder, made, index):
             table = pq.read_table(path, filters=pc.field("s3_path").isin(keys.to_pylist()))
             pq.write_table(table, out / "index" / path.name, compression="zstd")
     return make(folder, "T", work)
+
+
+def images(folder, peers, python):
+    return make(folder, "I", lambda out: baseline(python, peers / "gen.py", "--out", out, *IMAGES))
+
+
+def large_row_group(folder, made):
+    """A row group of 512 images of 5 MB each: JPEGs with a comment of noise after the header."""
+    def work(out):
+        shard = next(iter(sorted((made / "main").rglob("*.parquet"))))
+        jpegs = [image for image in pq.read_table(shard, columns=["image"])["image"].to_pylist()
+                 if image and image[:2] == b"\xff\xd8"]
+        noise = np.random.default_rng(1).bytes(65_533)
+        comments = (b"\xff\xfe\xff\xff" + noise) * 76
+        rows = [jpegs[row % len(jpegs)] for row in range(LARGE_IMAGES)]
+        table = pa.table({
+            "s3_path": [f"s3://bucket/source_a/{row:06}.jpg" for row in range(LARGE_IMAGES)],
+            "image": pa.array([row[:2] + comments + row[2:] for row in rows], pa.binary()),
+        })
+        (out / "main").mkdir()
+        pq.write_table(table, out / "main/shard-000000.parquet", row_group_size=LARGE_IMAGES,
+                       use_dictionary=False, compression="zstd")
+    return make(folder, "G", work)

@@ -58,6 +58,14 @@ def merge(base_prefix, siblings_prefix, output_prefix):
     return sidecar_job("bench-merge", base_prefix, output_prefix, columns, steps, schemas=schemas)
 
 
+NINE = ["exifRotation", "exifMetadata", "saturation", "jpegArtifact", "clarity", "texture", "luma", "colorEntropy",
+        "edgeDensity"]
+
+
+def filters(main_prefix, output_prefix, names):
+    return sidecar_job("bench-filters", main_prefix, output_prefix, [], [{"computeFilters": {"filters": names}}])
+
+
 def write(path, job):
     path.write_text(json.dumps(job, indent=2) + "\n")
     return path

@@ -34,6 +34,7 @@ impl Python {
     }
 
     /// Runs one of the scripts beside this file; it fails by an exception, which is shown.
+    #[allow(dead_code, reason = "not all binaries of tests need it")]
     pub fn script(&self, name: &str, arguments: &[&str]) -> String {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/interop");
         self.run(&folder.join(name), arguments)

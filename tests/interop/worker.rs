@@ -51,6 +51,12 @@ impl Job {
         self.command(&["run"])
     }
 
+    /// `shard-worker run` with more arguments.
+    #[allow(dead_code, reason = "not all binaries of tests need it")]
+    pub fn run_with(&self, arguments: &[&str]) -> Outcome {
+        self.command(&[["run"].as_slice(), arguments].concat())
+    }
+
     /// `shard-worker verify --all --deep`.
     pub fn verify(&self) -> Outcome {
         self.command(&["verify", "--all", "--deep"])
@@ -114,6 +120,7 @@ impl Outcome {
     }
 
     /// What a verification found: path and kind.
+    #[allow(dead_code, reason = "not all binaries of tests need it")]
     pub fn problems(&self) -> BTreeMap<String, String> {
         self.pairs("problems", "kind")
     }

@@ -56,6 +56,7 @@ pub async fn open(spec: &JoinFromParquet, context: &OpContext<'_>) -> Result<Ope
         op: Box::new(op),
         lookup: Some(input.watch(lookup)),
         sibling: None,
+        filters: None,
     })
 }
 

@@ -44,6 +44,7 @@ pub async fn open(spec: &MergeFromSidecar, context: &OpContext<'_>) -> Result<Op
             store,
             required: spec.required,
         }),
+        filters: None,
     })
 }
 

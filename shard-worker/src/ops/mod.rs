@@ -5,6 +5,7 @@
 //! checks alignment, streams lookups past the shards, splices and encodes. A new op is a new
 //! file here and a line in [`open`].
 
+mod compute_filters;
 mod extract_scaffold;
 mod join_from_parquet;
 mod merge_from_sidecar;
@@ -15,7 +16,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow::datatypes::FieldRef;
-use crds::{Dataset, Operation, PipelineStep};
+use crds::{ComputeFilters, Dataset, Operation, PipelineStep};
 use storage::{ObjectMeta, Store, Stores};
 use tokio::runtime::Handle;
 
@@ -49,6 +50,8 @@ pub struct Opened {
     pub lookup: Option<Box<dyn Lookup>>,
     /// A sibling file to open for each shard.
     pub sibling: Option<Sibling>,
+    /// Filters to judge the images by.
+    pub filters: Option<ComputeFilters>,
 }
 
 impl Opened {
@@ -57,6 +60,7 @@ impl Opened {
             op: Box::new(op),
             lookup: None,
             sibling: None,
+            filters: None,
         }
     }
 }
@@ -78,6 +82,8 @@ pub struct OpContext<'a> {
     pub next_lookup: usize,
     /// Number that the op's sibling gets.
     pub next_sibling: usize,
+    /// Number that the op's filters get.
+    pub next_filters: usize,
 }
 
 impl OpContext<'_> {
@@ -136,9 +142,6 @@ pub async fn open(step: &PipelineStep, context: &OpContext<'_>) -> Result<Opened
         Operation::JoinFromParquet(spec) => join_from_parquet::open(spec, context).await,
         Operation::MergeFromSidecar(spec) => merge_from_sidecar::open(spec, context).await,
         Operation::RecaptionMerge(spec) => recaption_merge::open(spec, context).await,
-        Operation::ComputeFilters(_) => Err(Error::Usage(
-            "computeFilters is part of the API, but this release of the worker does not run it yet"
-                .to_owned(),
-        )),
+        Operation::ComputeFilters(spec) => compute_filters::open(spec, context).await,
     }
 }

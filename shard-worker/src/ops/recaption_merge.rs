@@ -63,6 +63,7 @@ pub async fn open(spec: &RecaptionMerge, context: &OpContext<'_>) -> Result<Open
         op: Box::new(op),
         lookup: Some(input.watch(lookup)),
         sibling: None,
+        filters: None,
     })
 }
 

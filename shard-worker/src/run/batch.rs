@@ -23,6 +23,15 @@ pub fn budget(memory: u64) -> u64 {
     memory.saturating_sub(96 << 20).max(memory / 4) / 5 * 2
 }
 
+/// What images may take of the memory at hand, beside the shards of a batch if there is one.
+pub fn image_budget(memory: u64, has_lookups: bool) -> u64 {
+    if has_lookups {
+        budget(memory)
+    } else {
+        2 * budget(memory)
+    }
+}
+
 /// Memory that a loaded shard will take until it is published.
 pub fn memory_of(job: &Job, shard: &LoadedShard) -> u64 {
     let width: u64 = job.lookups.iter().map(|lookup| lookup.value_width()).sum();

@@ -12,9 +12,11 @@ use tokio::task::JoinHandle;
 
 use crate::encode::{self, Sidecar};
 use crate::error::ShardError;
+use crate::evaluate::Produced;
+use crate::filters::stage::{Computed, ImageStage};
 use crate::job::Job;
 use crate::lookup::Found;
-use crate::run::batch::{found_for, guarded, guarded_future};
+use crate::run::batch::{found_for, guarded, guarded_future, image_budget};
 use crate::run::publish::{payload, publish};
 use crate::run::room::{Room, Taken};
 use crate::run::stop::Stop;
@@ -71,12 +73,21 @@ pub struct Finisher {
     stop: Stop,
     cpu: CpuQueue,
     clock: Arc<CpuClock>,
+    images: Arc<ImageStage>,
 }
 
 impl Finisher {
-    /// For a run whose CPU work may take `threads` threads.
-    pub fn new(job: Arc<Job>, fence: Fence, stop: Stop, threads: usize) -> Self {
+    /// For a run whose CPU work may take `threads` threads, and `memory` bytes.
+    pub fn new(job: Arc<Job>, fence: Fence, stop: Stop, threads: usize, memory: u64) -> Self {
+        let room = image_budget(memory, job.has_lookups());
+        let images = ImageStage::new(&job.filters, room, threads);
+        if let Some(megapixels) = images.narrowed_megapixels() {
+            tracing::warn!(
+                "memory is enough for images of about {megapixels:.0} megapixels; larger ones count as too_large: raise --memory, or lower limits.maxPixels to have the same result everywhere"
+            );
+        }
         Self {
+            images: Arc::new(images),
             job,
             fence,
             stop,
@@ -151,14 +162,25 @@ impl Finisher {
         let uri = shard.files.main.uri.clone();
         let footer_sha256 = shard.files.main.footer_sha256.clone();
         let lookups = self.job.match_lookups();
+        let Computed {
+            columns: computed,
+            errors,
+        } = self
+            .images
+            .compute(&self.job, &shard.files.main, |work| self.on_cpu(&uri, work))
+            .await?;
         let built = self.on_cpu(&uri, move || {
             let seen = found_for(&found, number);
+            let produced = Produced {
+                found: &seen,
+                computed: &computed,
+            };
             let (matched, sources) = matches(&shard, &found, number, &lookups);
             let Sidecar {
                 bytes,
                 rows,
                 counts,
-            } = encode::sidecar(&shard, &seen, &digest, matched)?;
+            } = encode::sidecar(&shard, produced, &digest, matched)?;
             Ok((payload(bytes), rows, counts, matched, sources))
         });
         let (payload, rows, columns, matched, sources) = built.await?;
@@ -167,6 +189,7 @@ impl Finisher {
             rows,
             matched,
             columns,
+            errors,
             sources,
             footer_sha256,
             output,

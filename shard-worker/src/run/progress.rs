@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::filters::reason::Reason;
 use crate::run::planning::Planned;
 
 /// How often a line is written where there is no terminal.
@@ -29,6 +30,8 @@ pub struct Progress {
     pub rows: AtomicU64,
     /// Rows matched.
     pub matched: AtomicU64,
+    /// Rows that filters could not judge, by reason.
+    row_errors: [AtomicU64; Reason::ALL.len()],
 }
 
 impl Default for Progress {
@@ -41,6 +44,7 @@ impl Default for Progress {
             kept: AtomicU64::new(0),
             rows: AtomicU64::new(0),
             matched: AtomicU64::new(0),
+            row_errors: Default::default(),
         }
     }
 }
@@ -60,6 +64,8 @@ pub struct Reading {
     pub rows: u64,
     /// Rows matched.
     pub matched: u64,
+    /// Rows that filters could not judge, by reason, of those that occurred.
+    pub row_errors: Vec<(Reason, u64)>,
 }
 
 impl Reading {
@@ -80,6 +86,16 @@ impl Reading {
         } else {
             100.0 * self.matched as f64 / self.rows as f64
         }
+    }
+
+    /// Rows that filters could not judge, in words; `None` if there are none.
+    pub fn describe_row_errors(&self) -> Option<String> {
+        let counts: Vec<String> = self
+            .row_errors
+            .iter()
+            .map(|(reason, rows)| format!("{reason} {rows}"))
+            .collect();
+        (!counts.is_empty()).then(|| counts.join(", "))
     }
 
     /// Seconds until the end at the rate so far.
@@ -109,6 +125,11 @@ impl Progress {
         self.matched.fetch_add(matched, Ordering::Relaxed);
     }
 
+    /// Filters could not judge rows of a shard that was published.
+    pub fn rows_failed(&self, reason: Reason, rows: u64) {
+        self.row_errors[reason as usize].fetch_add(rows, Ordering::Relaxed);
+    }
+
     /// A shard failed.
     pub fn shard_failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
@@ -123,6 +144,16 @@ impl Progress {
             failed: self.failed.load(Ordering::Relaxed),
             rows: self.rows.load(Ordering::Relaxed),
             matched: self.matched.load(Ordering::Relaxed),
+            row_errors: Reason::ALL
+                .into_iter()
+                .map(|reason| {
+                    (
+                        reason,
+                        self.row_errors[reason as usize].load(Ordering::Relaxed),
+                    )
+                })
+                .filter(|(_, rows)| *rows > 0)
+                .collect(),
         }
     }
 
@@ -152,8 +183,10 @@ impl Progress {
             let eta = now
                 .eta_seconds()
                 .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s"));
+            let errors = now.describe_row_errors();
+            let errors = errors.map_or_else(String::new, |errors| format!("  no values: {errors}"));
             display.set_message(format!(
-                "{:.1} shards/s  {:.0} rows/s  match {:.1} %  failed {}  ETA {eta}",
+                "{:.1} shards/s  {:.0} rows/s  match {:.1} %  failed {}{errors}  ETA {eta}",
                 now.shards_per_second(),
                 now.rows_per_second(),
                 now.match_percent(),
@@ -179,6 +212,7 @@ impl Progress {
                 rows_per_second = round(now.rows_per_second()),
                 match_percent = round(now.match_percent()),
                 eta_seconds = now.eta_seconds().map(round),
+                row_errors = now.describe_row_errors(),
                 "progress"
             );
         }

@@ -67,6 +67,8 @@ pub struct RunReport {
     pub bytes_written: u64,
     /// Values per column.
     pub columns: BTreeMap<String, storage::state::report::ColumnCounts>,
+    /// Rows that filters could not judge, per reason, with the first of them.
+    pub row_errors: BTreeMap<String, storage::state::report::RowErrors>,
     /// Rows and matches per source.
     pub sources: BTreeMap<String, storage::state::report::SourceCounts>,
     /// Passes over side inputs, summed.
@@ -106,6 +108,7 @@ impl RunReport {
             matched: 0,
             bytes_written: 0,
             columns: BTreeMap::new(),
+            row_errors: BTreeMap::new(),
             sources: BTreeMap::new(),
             passes: PassStats::default(),
             pass_count: 0,
@@ -134,6 +137,10 @@ impl RunReport {
         self.bytes_written += counts.bytes_written;
         for (name, counts) in &counts.columns {
             self.columns.entry(name.clone()).or_default().add(*counts);
+        }
+        for (reason, errors) in &counts.row_errors {
+            let into = self.row_errors.entry(reason.clone()).or_default();
+            into.add(errors.rows, errors.first.iter().cloned());
         }
         for (name, counts) in &counts.sources {
             self.sources.entry(name.clone()).or_default().add(*counts);
@@ -233,6 +240,7 @@ impl fmt::Display for RunReport {
                 )?;
             }
         }
+        write_row_errors(formatter, &self.row_errors)?;
         if self.passes.bad_lines > 0 {
             writeln!(
                 formatter,
@@ -248,4 +256,33 @@ impl fmt::Display for RunReport {
         }
         Ok(())
     }
+}
+
+/// A table of the rows that filters could not judge, with the first of them.
+pub fn write_row_errors(
+    formatter: &mut fmt::Formatter<'_>,
+    errors: &BTreeMap<String, storage::state::report::RowErrors>,
+) -> fmt::Result {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        formatter,
+        "\n{:<28} {:>12}  first",
+        "rows without values", "rows"
+    )?;
+    for (reason, errors) in errors {
+        let first: Vec<String> = errors
+            .first
+            .iter()
+            .map(|example| format!("{} row {}", example.path, example.row))
+            .collect();
+        writeln!(
+            formatter,
+            "{reason:<28} {:>12}  {}",
+            errors.rows,
+            first.join(", ")
+        )?;
+    }
+    Ok(())
 }

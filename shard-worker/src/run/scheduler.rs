@@ -123,7 +123,7 @@ impl Scheduler {
         let by_memory = budget(memory) / shard_memory.max(1);
         Self {
             in_flight: by_memory.clamp(1, MOST_IN_FLIGHT) as usize,
-            finisher: Finisher::new(job.clone(), fence.clone(), stop.clone(), threads),
+            finisher: Finisher::new(job.clone(), fence.clone(), stop.clone(), threads, memory),
             memory,
             threads,
             plan_seconds: started.elapsed().as_secs_f64(),

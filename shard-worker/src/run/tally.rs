@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use storage::state::plan::PlanLine;
 use storage::state::report::{
-    ColumnCounts, Counts, Failure, MainShard, OutputShard, ShardLine, ShardStatus, SourceCounts,
+    ColumnCounts, Counts, Failure, MainShard, OutputShard, RowExample, ShardLine, ShardStatus,
+    SourceCounts,
 };
 
 use crate::encode;
 use crate::error::{Error, ShardError};
+use crate::filters::stage::RowErrors;
 use crate::job::Job;
 use crate::lookup::key_table::{Group, NO_GROUP};
 use crate::lookup::{Found, NONE};
@@ -32,6 +34,8 @@ pub struct ShardDone {
     pub matched: u64,
     /// Values of the encoded columns.
     pub columns: Vec<encode::ColumnCounts>,
+    /// Rows that filters could not judge.
+    pub errors: RowErrors,
     /// Rows and matches of each source.
     pub sources: Vec<(Option<Group>, u64, u64)>,
     /// Hash of main's footer.
@@ -176,6 +180,15 @@ impl Tally {
         match &outcome.result {
             Ok(done) => {
                 progress.shard_done(done.rows, done.matched);
+                for (reason, (rows, first)) in &done.errors {
+                    progress.rows_failed(*reason, *rows);
+                    let errors = self.counts.row_errors.entry(reason.name().to_owned());
+                    let first = first.iter().map(|row| RowExample {
+                        path: outcome.line.path.clone(),
+                        row: *row,
+                    });
+                    errors.or_default().add(*rows, first);
+                }
                 self.counts.shards_done += 1;
                 self.counts.rows += done.rows;
                 self.counts.matched += done.matched;

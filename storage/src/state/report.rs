@@ -56,6 +56,9 @@ pub struct Counts {
     pub bytes_written: u64,
     /// Per column of the sidecar's own.
     pub columns: BTreeMap<String, ColumnCounts>,
+    /// Rows whose image could not be judged, per reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub row_errors: BTreeMap<String, RowErrors>,
     /// Per source that was inferred; the key of rows without one is empty.
     pub sources: BTreeMap<String, SourceCounts>,
     /// Wall time.
@@ -74,6 +77,35 @@ pub struct ColumnCounts {
     pub null: u64,
     /// Rows with an error, among those without a value or with one.
     pub error: u64,
+}
+
+/// Rows whose image could not be judged, for one reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RowErrors {
+    /// How many.
+    pub rows: u64,
+    /// The first of them by shard and row, [`MAX_FAILURES`] at most.
+    pub first: Vec<RowExample>,
+}
+
+/// A row of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RowExample {
+    /// Path of the shard.
+    pub path: String,
+    /// Number of the row, from 0.
+    pub row: u64,
+}
+
+impl RowErrors {
+    /// Adds rows, of which the first are named.
+    pub fn add(&mut self, rows: u64, first: impl IntoIterator<Item = RowExample>) {
+        self.rows += rows;
+        self.first.extend(first);
+        self.first.sort_unstable();
+        self.first.truncate(MAX_FAILURES);
+    }
 }
 
 /// The rows of a source.
@@ -128,6 +160,10 @@ impl Counts {
         self.bytes_written += other.bytes_written;
         for (name, counts) in &other.columns {
             self.columns.entry(name.clone()).or_default().add(*counts);
+        }
+        for (reason, errors) in &other.row_errors {
+            let into = self.row_errors.entry(reason.clone()).or_default();
+            into.add(errors.rows, errors.first.iter().cloned());
         }
         for (name, counts) in &other.sources {
             self.sources.entry(name.clone()).or_default().add(*counts);
