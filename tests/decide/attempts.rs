@@ -229,6 +229,33 @@ fn a_job_whose_pods_can_not_start_is_made_anew_when_the_spec_changes() {
 }
 
 #[test]
+fn a_job_whose_workers_die_makes_way_for_one_with_more_memory() {
+    let mut scene = working();
+    scene.jobs[0].active = 2;
+    scene.jobs[0].ready = 1;
+    scene.jobs[0].template = Some("with less memory".to_owned());
+    scene.attempt(0).was_seen = true;
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), Vec::<String>::new(), "nobody died");
+    scene.pods.died = Some("OOMKilled (exit 137)".to_owned());
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["Delete 0/1"]);
+    scene.jobs[0].is_deleting = true;
+    scene.step();
+    scene.jobs.clear();
+    scene.pods.died = None;
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["Settle 0/1"]);
+    scene.lose(0, &[(2, 4), (6, 8)]);
+    let decision = scene.act();
+    let name = scene.name(0, 1);
+    assert_eq!(
+        scene.actions(&decision),
+        [format!("Start 0/2 [2-4 6-8] workers 2 epoch 3 tries 0 after {name}")]
+    );
+}
+
+#[test]
 fn how_workers_die_is_in_the_message() {
     let mut scene = working();
     scene.pods.died = Some("OOMKilled (exit 137)".to_owned());

@@ -58,7 +58,7 @@ pub(super) fn decide(
         .iter()
         .filter_map(|batch| {
             attempts::assess(batch, &jobs, terms, |number, attempt| {
-                numbers::was_suspended(&draft.before, number, attempt)
+                numbers::was_taken(&draft.before, number, attempt)
             })
         })
         .collect();
@@ -211,18 +211,21 @@ fn go_on(
     }
 }
 
-/// Whether a Job's pods can't start, and those of a Job built from the spec as it is now may: a
-/// Job's own template can't be changed. A Job that nobody has worked for is made anew under its
-/// name.
-fn is_obsolete(draft: &Draft<'_>, context: &Context<'_>, job: &ObservedJob) -> bool {
+/// Whether a Job's pods can't start or die, and those of a Job built from the spec as it is now
+/// may not: a Job's own template can't be changed, and it would go on to the end of its tries.
+/// Another Job takes its place, and that costs its items no try.
+pub(super) fn is_obsolete(draft: &Draft<'_>, context: &Context<'_>, job: &ObservedJob) -> bool {
     let pods = &draft.observed.pods;
-    let is_blocked = pods.unschedulable.is_some() || pods.cannot_start.is_some();
-    if !is_blocked || job.active == 0 || job.ready > 0 {
+    let can_not_start = pods.unschedulable.is_some() || pods.cannot_start.is_some();
+    let is_blocked = can_not_start && job.active > 0 && job.ready == 0;
+    if !is_blocked && pods.died.is_none() {
         return false;
     }
     let spec = job_spec(draft, context, job.batch, job.attempt);
     let current = build::template_digest(draft.object, &spec, &draft.observed.settings);
-    job.template.as_ref().is_some_and(|built| *built != current)
+    job.template
+        .as_ref()
+        .is_some_and(|built| *built != current)
 }
 
 /// Hands out more of the plan before the workers run out of it.
