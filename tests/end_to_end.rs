@@ -12,5 +12,29 @@ mod site;
 #[path = "end_to_end/standing.rs"]
 mod standing;
 
+#[path = "end_to_end/canary.rs"]
+mod canary;
+#[path = "end_to_end/deletion.rs"]
+mod deletion;
+#[path = "end_to_end/disruption.rs"]
+mod disruption;
+#[path = "end_to_end/kills.rs"]
+mod kills;
+#[path = "end_to_end/late_worker.rs"]
+mod late_worker;
+#[path = "end_to_end/memory.rs"]
+mod memory;
+#[path = "end_to_end/poison.rs"]
+mod poison;
+#[path = "end_to_end/queues.rs"]
+mod queues;
+#[path = "end_to_end/room.rs"]
+mod room;
+#[path = "end_to_end/storage_down.rs"]
+mod storage_down;
+#[path = "end_to_end/suspension.rs"]
+mod suspension;
+#[path = "end_to_end/two_writers.rs"]
+mod two_writers;
 #[path = "end_to_end/whole_runs.rs"]
 mod whole_runs;

@@ -26,8 +26,14 @@ mod process;
 mod random;
 #[path = "simulator/runner.rs"]
 mod runner;
+#[path = "simulator/spoilt.rs"]
+mod spoilt;
 #[path = "simulator/story.rs"]
 mod story;
+#[path = "simulator/trouble.rs"]
+mod trouble;
+#[path = "simulator/worker.rs"]
+mod worker;
 #[path = "simulator/world.rs"]
 mod world;
 

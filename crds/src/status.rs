@@ -259,7 +259,7 @@ pub struct BatchStatus {
     /// Chunks that were given up.
     #[serde(default)]
     pub failed: i32,
-    /// Waiting, Active, Suspended, Complete, Failed or Sealed.
+    /// Waiting, Active, Suspended, Replaced, Complete or Failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub state: Option<String>,

@@ -131,6 +131,13 @@ impl Controller {
                     again: None,
                 };
             }
+            Look::Unreadable(unreadable) => {
+                self.applier.tell_unreadable(key, unreadable).await;
+                return Ended {
+                    result: "ok",
+                    again: None,
+                };
+            }
             Look::Behind => {
                 return Ended {
                     result: "again",

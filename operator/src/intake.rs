@@ -6,19 +6,14 @@ use std::time::{Duration, Instant};
 
 use crds::SidecarJob;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use kube::core::error_boundary::InvalidObject;
-use kube::{Resource, ResourceExt};
 
-use crate::events::Events;
 use crate::identity::Identities;
-use crate::leader::Leadership;
 use crate::memory::Memory;
-use crate::model::{EventKind, EventNote};
-use crate::observe::Caches;
+use crate::observe::{Caches, Unreadable};
 use crate::queue::Queue;
-use crate::reasons;
 use crate::runner::Runners;
 use crate::watch::{KeptJob, KeptPod, ObjectKey, Sink, WorkerPod, keep_job, keep_pod};
 
@@ -41,10 +36,6 @@ pub struct Intake {
     pub identities: Arc<Identities>,
     /// What is remembered.
     pub memory: Arc<Memory>,
-    /// Events.
-    pub events: Events,
-    /// Whether this process writes events.
-    pub leadership: Leadership,
 }
 
 impl Intake {
@@ -71,17 +62,23 @@ impl Intake {
         }
     }
 
-    /// Whether this is news.
-    fn note_invalid(&self, kind: &'static str, invalid: &InvalidObject) -> bool {
-        let key = ObjectKey::of(&invalid.metadata);
-        tracing::warn!(kind, object = %key, error = invalid.error, "an object can't be read");
-        let mut known = self
-            .caches
+    fn note_invalid(&self, kind: &'static str, invalid: InvalidObject) {
+        let InvalidObject { error, metadata } = invalid;
+        let key = ObjectKey::of(&metadata);
+        tracing::warn!(kind, object = %key, error, "an object can't be read");
+        let caches = &self.caches;
+        let mut known = caches
             .invalid
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let former = known.insert((kind, key), invalid.error.clone());
-        former.as_ref() != Some(&invalid.error)
+        let same = known.get(&(kind, key.clone()));
+        let is_told = same.is_some_and(|known| known.error == error && known.is_told);
+        let unreadable = Unreadable {
+            error,
+            uid: metadata.uid,
+            is_told,
+        };
+        known.insert((kind, key), unreadable);
     }
 
     fn note_valid(&self, kind: &'static str, key: &ObjectKey) {
@@ -134,29 +131,9 @@ impl Sink<SidecarJob> for SidecarJobIntake {
     }
 
     fn invalid(&self, invalid: InvalidObject) {
-        let is_news = self.intake.note_invalid("SidecarJob", &invalid);
-        if !is_news || !self.intake.leadership.is_leader() {
-            return;
-        }
-        let about = ObjectReference {
-            api_version: Some(SidecarJob::api_version(&()).into_owned()),
-            kind: Some(SidecarJob::kind(&()).into_owned()),
-            namespace: invalid.metadata.namespace.clone(),
-            name: invalid.metadata.name.clone(),
-            uid: invalid.metadata.uid.clone(),
-            ..ObjectReference::default()
-        };
-        let note = EventNote {
-            kind: EventKind::Warning,
-            reason: reasons::INVALID_OBJECT,
-            action: "Read",
-            message: format!(
-                "this operator can't read the object, and leaves it alone until it changes: {}",
-                invalid.error
-            ),
-        };
-        let events = self.intake.events.clone();
-        tokio::spawn(async move { events.publish(&about, note).await });
+        let key = ObjectKey::of(&invalid.metadata);
+        self.intake.note_invalid("SidecarJob", invalid);
+        self.intake.look_at(key);
     }
 
     fn delete(&self, metadata: &ObjectMeta) {
@@ -215,7 +192,7 @@ impl Sink<Job> for JobIntake {
     }
 
     fn invalid(&self, invalid: InvalidObject) {
-        self.intake.note_invalid("Job", &invalid);
+        self.intake.note_invalid("Job", invalid);
     }
 
     fn delete(&self, metadata: &ObjectMeta) {
@@ -271,7 +248,7 @@ impl Sink<WorkerPod> for PodIntake {
     }
 
     fn invalid(&self, invalid: InvalidObject) {
-        self.intake.note_invalid("Pod", &invalid);
+        self.intake.note_invalid("Pod", invalid);
     }
 
     fn delete(&self, metadata: &ObjectMeta) {

@@ -21,8 +21,19 @@ pub struct Caches {
     pub jobs: Cache<KeptJob>,
     /// Pods of those that have not ended.
     pub pods: Cache<KeptPod>,
-    /// Objects that can't be read, by kind and name, and why.
-    pub invalid: Mutex<HashMap<(&'static str, ObjectKey), String>>,
+    /// Objects that can't be read, by kind and name.
+    pub invalid: Mutex<HashMap<(&'static str, ObjectKey), Unreadable>>,
+}
+
+/// An object that can't be read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unreadable {
+    /// Why.
+    pub error: String,
+    /// Its `metadata.uid`.
+    pub uid: Option<String>,
+    /// Whether people were told.
+    pub is_told: bool,
 }
 
 impl Caches {
@@ -32,18 +43,24 @@ impl Caches {
         owned.map(|(key, _)| key)
     }
 
-    /// Whether the SidecarJob can't be read as it is now.
-    pub fn is_invalid(&self, key: &ObjectKey) -> bool {
-        let invalid = self.invalid.lock().unwrap_or_else(PoisonError::into_inner);
-        invalid.contains_key(&("SidecarJob", key.clone()))
+    /// Whether, and why, the SidecarJob can't be read as it is now. It is taken for told from
+    /// then on.
+    fn unreadable(&self, key: &ObjectKey) -> Option<Unreadable> {
+        let mut invalid = self.invalid.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = invalid.get_mut(&("SidecarJob", key.clone()))?;
+        let before = known.clone();
+        known.is_told = true;
+        Some(before)
     }
 }
 
 /// What a look at an object gave.
 #[derive(Debug)]
 pub enum Look {
-    /// There is no such object, or none that can be read.
+    /// There is no such object.
     Gone,
+    /// There is one that can't be read.
+    Unreadable(Unreadable),
     /// The watches have not yet told of our own last writes.
     Behind,
     /// The object and all about it. With an error its prefixes can't be reached just now:
@@ -69,12 +86,12 @@ pub struct Observer {
 impl Observer {
     /// Looks at one object.
     pub async fn observe(&self, key: &ObjectKey) -> Look {
+        if let Some(unreadable) = self.caches.unreadable(key) {
+            return Look::Unreadable(unreadable);
+        }
         let Some(object) = self.caches.sidecar_jobs.get(key) else {
             return Look::Gone;
         };
-        if self.caches.is_invalid(key) {
-            return Look::Gone;
-        }
         let uid = object.uid().unwrap_or_default();
         let jobs: Vec<_> = self.caches.jobs.owned(&uid);
         let is_behind = self.memory.is_behind(&uid, |subject| match subject {

@@ -32,8 +32,8 @@ use crate::runner::{Pace, Runners};
 use crate::server::{Probe, serve};
 use crate::watch::{ObjectKey, Selection, WatchHealth, WorkerPod, watch};
 
-/// Pods that have ended are no longer told of: thousands of them lie about in a long run.
-const LIVE_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
+/// Pods that have ended well are no longer told of: thousands of them lie about in a long run.
+const OTHER_PODS: &str = "status.phase!=Succeeded";
 
 /// Between two looks whether the watches have listed everything.
 const SYNC_INTERVAL: Duration = Duration::from_millis(50);
@@ -177,8 +177,6 @@ async fn put_together(arguments: &Arguments) -> anyhow::Result<Parts> {
         runners: Arc::clone(&runners),
         identities: Arc::clone(&identities),
         memory: Arc::clone(&memory),
-        events: events.clone(),
-        leadership: leadership.clone(),
     };
     let controller = Arc::new(Controller {
         observer: Observer {
@@ -236,7 +234,7 @@ fn begin_watches(
         ..Selection::default()
     };
     let live = Selection {
-        fields: Some(LIVE_PODS.to_owned()),
+        fields: Some(OTHER_PODS.to_owned()),
         ..of_ours.clone()
     };
     let objects = SidecarJobIntake {

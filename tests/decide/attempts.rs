@@ -203,6 +203,71 @@ fn workers_that_find_no_node_show_in_the_words_of_the_scheduler() {
 }
 
 #[test]
+fn a_job_whose_pods_can_not_start_is_made_anew_when_the_spec_changes() {
+    let mut scene = working();
+    scene.jobs[0].active = 2;
+    scene.pods.unschedulable = Some("0/3 nodes are available: 3 Insufficient cpu".to_owned());
+    // It is as the spec says: waiting is all that there is to do.
+    scene.jobs[0].template = Some(scene.template(0, 1));
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), Vec::<String>::new());
+
+    scene.jobs[0].template = Some("of another spec".to_owned());
+    scene.jobs[0].ready = 1;
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), Vec::<String>::new(), "one works");
+    scene.jobs[0].ready = 0;
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["Delete 0/1"]);
+    scene.jobs.clear();
+    scene.pods.unschedulable = None;
+    let decision = scene.step();
+    assert_eq!(
+        scene.actions(&decision),
+        ["Start 0/1 [0-2 2-4 4-6 6-8] workers 2 epoch 3 tries 0"]
+    );
+}
+
+#[test]
+fn a_job_whose_workers_die_makes_way_for_one_with_more_memory() {
+    let mut scene = working();
+    scene.jobs[0].active = 2;
+    scene.jobs[0].ready = 1;
+    scene.jobs[0].template = Some("with less memory".to_owned());
+    scene.attempt(0).was_seen = true;
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), Vec::<String>::new(), "nobody died");
+    scene.pods.died = Some("OOMKilled (exit 137)".to_owned());
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["Delete 0/1"]);
+    scene.jobs[0].is_deleting = true;
+    scene.step();
+    scene.jobs.clear();
+    scene.pods.died = None;
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["Settle 0/1"]);
+    scene.lose(0, &[(2, 4), (6, 8)]);
+    let decision = scene.act();
+    let name = scene.name(0, 1);
+    assert_eq!(
+        scene.actions(&decision),
+        [format!("Start 0/2 [2-4 6-8] workers 2 epoch 3 tries 0 after {name}")]
+    );
+}
+
+#[test]
+fn how_workers_die_is_in_the_message() {
+    let mut scene = working();
+    scene.pods.died = Some("OOMKilled (exit 137)".to_owned());
+    scene.step();
+    let message = scene.status().message.clone().unwrap();
+    assert_eq!(
+        message,
+        "working on 8 shards; workers die and are tried again: OOMKilled (exit 137)"
+    );
+}
+
+#[test]
 fn counts_do_not_fall_when_an_item_begins_again() {
     let mut scene = working();
     scene.facts().progress.done = 5;

@@ -11,7 +11,7 @@ fn judged(canary: serde_json::Value) -> Scene {
         "canary": {"shards": 6},
         "throughput": {"maxWorkers": 3},
     });
-    for (key, value) in canary.as_object().unwrap() {
+    for (key, value) in canary.as_object().expect("an object") {
         spec["canary"][key] = value.clone();
     }
     let mut scene = Scene::planned(100, spec);

@@ -24,8 +24,8 @@ fn ended(changes: Value) -> Scene {
 }
 
 fn digest(scene: &Scene) -> String {
-    let run = scene.status().run.clone().unwrap();
-    run.pipeline_digest.unwrap()
+    let run = scene.status().run.clone().expect("a run");
+    run.pipeline_digest.expect("a digest")
 }
 
 #[test]

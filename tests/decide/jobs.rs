@@ -41,6 +41,7 @@ fn a_plain_job() {
         "app.kubernetes.io/component": "worker",
         "app.kubernetes.io/managed-by": "sidecarjob-operator",
     });
+    let template = build::template_digest(&Scene::new(json!({})).object, &spec(), &settings);
     let expected = json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -51,6 +52,7 @@ fn a_plain_job() {
             "annotations": {
                 "sidecarjob.dev/job-name": "photos",
                 "sidecarjob.dev/output": "s3://bucket/side$(car)/",
+                "sidecarjob.dev/pod-template": template,
             },
             "ownerReferences": [{
                 "apiVersion": "sidecarjob.dev/v1alpha1",

@@ -13,7 +13,7 @@ const LARGEST: usize = 24 * 1024;
 
 /// As the API server stores it: Go's JSON, which writes some characters longer than others do.
 fn stored_bytes(scene: &Scene) -> usize {
-    let text = serde_json::to_string(scene.status()).unwrap();
+    let text = serde_json::to_string(scene.status()).expect("JSON");
     text.chars()
         .map(|character| match character {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => 6,

@@ -14,7 +14,7 @@ fn running() -> Scene {
     scene.settings.items_per_job = 1_000;
     let decision = scene.act();
     assert_eq!(events(&decision), ["Scaled"]);
-    let sizing = scene.status().sizing.clone().unwrap();
+    let sizing = scene.status().sizing.clone().expect("a sizing");
     assert_eq!(sizing.target_shards_per_second, Some(5.425));
     assert_eq!(sizing.workers, Some(8));
     assert_eq!(sizing.limited_by.as_deref(), Some("warming up"));

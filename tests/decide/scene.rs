@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crds::{SidecarJob, SidecarJobStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use operator::build;
 use operator::decide::decide;
 use operator::model::{
-    Action, AttemptFacts, BatchFacts, Decision, Item, LockFacts, Observed, ObservedJob,
+    Action, AttemptFacts, BatchFacts, Decision, Item, JobSpec, LockFacts, Observed, ObservedJob,
     ObservedPods, PlanFacts, PlanTotals, RunFacts, Settings, Settled,
 };
 use operator::names;
@@ -202,6 +203,22 @@ impl Scene {
 
     pub fn name(&self, batch: u32, attempt: u32) -> String {
         names::job_name("photos", "uid-1", &self.run(), batch, attempt)
+    }
+
+    /// Digest of the pod template of an attempt's Job, as the spec is now.
+    pub fn template(&self, batch: u32, attempt: u32) -> String {
+        let spec = JobSpec {
+            name: self.name(batch, attempt),
+            run: self.run(),
+            batch,
+            attempt,
+            epoch: 3,
+            completions: 4,
+            parallelism: 2,
+            suspend: false,
+            prefix: OUTPUT.to_owned(),
+        };
+        build::template_digest(&self.object, &spec, &self.settings)
     }
 
     /// The latest attempt at a batch.

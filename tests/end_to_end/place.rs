@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use storage::{AccessKey, Payload, PutCondition, StorageConfig, Stores};
 use tempfile::TempDir;
 
-use crate::outputs::{self, Shards};
+use crate::outputs::{self, Shards, Witness, assert_same};
 use crate::site;
-use crate::standing::is_true;
+use crate::standing::{counts, is_true};
 
 /// Much longer than anything takes, even on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(300);
@@ -41,6 +41,23 @@ pub struct Place {
 }
 
 impl Place {
+    /// What most tests work on.
+    pub const SMALL: Shape = Shape {
+        shards: 120,
+        rows: 6,
+        group_rows: 4,
+        image_bytes: 32,
+    };
+
+    /// Over the spec of a job that is to last for a while, on whatever machine.
+    pub fn slow() -> Value {
+        json!({
+            "canary": {"shards": 0},
+            "throughput": {"maxWorkers": 2},
+            "worker": {"resources": {"limits": {"cpu": "200m"}}},
+        })
+    }
+
     /// A new namespace, with the keys of a new server that has a dataset in its bucket; none
     /// where there can't be any, which it says.
     pub async fn new(name: &str, shape: Shape) -> Option<Self> {
@@ -130,6 +147,23 @@ impl Place {
     pub fn main_shard(&self, number: usize) -> PathBuf {
         let path = harness::dataset::path(number);
         self.bucket.join("main").join(path)
+    }
+
+    /// Puts other bytes in the place of a main shard.
+    pub async fn replace_main_shard(&self, number: usize, bytes: &[u8]) {
+        let stores = Stores::new(&self.config());
+        let store = stores.open("s3://bucket/main/").unwrap();
+        let payload = Payload::new(bytes.to_vec());
+        let path = harness::dataset::path(number);
+        let (meta, _) = store.read(&path).await.unwrap();
+        let condition = PutCondition::Replace(meta.etag);
+        store.put(&path, payload, condition).await.unwrap();
+    }
+
+    /// An object's text.
+    pub fn read(&self, uri: &str) -> String {
+        let key = uri.strip_prefix("s3://bucket/").unwrap();
+        std::fs::read_to_string(self.bucket.join(key)).unwrap()
     }
 
     /// The folder in which the output of a job appears.
@@ -229,6 +263,38 @@ impl Place {
         object
     }
 
+    /// Waits for the end of a job, and asserts that its output is whole: the shards that one
+    /// machine makes, each put once, and right counts.
+    pub async fn wait_until_whole(&self, job: &SidecarJob, witness: Witness) -> SidecarJob {
+        let name = job.name_any();
+        let object = self.wait_for_completion(&name).await;
+        witness.testify();
+        let status = object.status.clone().unwrap();
+        let found = counts(&object);
+        let shards = i64::try_from(self.shape.shards).unwrap();
+        assert_eq!(
+            (found.total, found.done, found.failed),
+            (shards, shards, 0),
+            "{:#}",
+            json!(status)
+        );
+        let rows = shards * i64::try_from(self.shape.rows).unwrap();
+        assert_eq!(status.rows.unwrap().written, rows);
+        assert_same(&self.shards(&name), &self.of_one_machine(job));
+        assert!(self.output(&name).join("_SUCCESS").is_file());
+        assert!(self.output(&name).join("_sidecar/manifest.json").is_file());
+        object
+    }
+
+    /// Waits until no Job is left in the namespace.
+    pub async fn wait_for_no_job(&self) {
+        eventually("no Job is left", async || {
+            let jobs = self.jobs().list(&ListParams::default()).await.unwrap();
+            jobs.items.is_empty().then_some(())
+        })
+        .await;
+    }
+
     pub async fn wait_for_end(&self, name: &str) -> SidecarJob {
         self.wait(name, "at its end", |object| {
             is_true(object, "Complete") || is_true(object, "Failed")
@@ -264,8 +330,8 @@ impl Place {
         .await
     }
 
-    /// Reasons and notes of the events about an object.
-    pub async fn events(&self, name: &str) -> Vec<(String, String)> {
+    /// Reasons of the events about an object.
+    pub async fn reasons(&self, name: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let all = events.list(&ListParams::default()).await.unwrap();
         let about = all.into_iter().filter(|event| {
@@ -273,10 +339,7 @@ impl Place {
             regarding.is_some_and(|regarding| regarding.name.as_deref() == Some(name))
         });
         about
-            .map(|event| {
-                let (reason, note) = (event.reason, event.note);
-                (reason.unwrap_or_default(), note.unwrap_or_default())
-            })
+            .map(|event| event.reason.unwrap_or_default())
             .collect()
     }
 }

@@ -13,13 +13,9 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Where the operator is.
 pub const SYSTEM: &str = "sidecarjob-system";
 
-const OPERATOR_IMAGE: &str = "localhost/sidecarjob-operator:test";
-const WORKER_IMAGE: &str = "localhost/shard-worker:test";
-
 /// What makes runs of seconds of those that take hours, and the lock of a writer that is gone
 /// one that is soon free.
-const SETTINGS: [(&str, &str); 6] = [
-    ("SIDECARJOB_WORKER_IMAGE", WORKER_IMAGE),
+const SETTINGS: [(&str, &str); 5] = [
     ("SIDECARJOB_ITEM_SECONDS", "4"),
     ("SIDECARJOB_LIVE_STATUS_SECONDS", "1"),
     ("SIDECARJOB_WINDOW_SECONDS", "10"),
@@ -51,12 +47,9 @@ pub fn cluster() -> Option<&'static Cluster> {
 fn install(cluster: &Cluster) {
     let programs = tempfile::tempdir().unwrap();
     let operator = Path::new(env!("CARGO_BIN_EXE_sidecarjob-operator"));
-    for (image, program, path) in [
-        (OPERATOR_IMAGE, operator, "/operator"),
-        (WORKER_IMAGE, worker(), "/shard-worker"),
-    ] {
-        let small = stripped(program, &programs);
-        let image = Image::of_program(image, &small, path).unwrap();
+    let operator = Image::of_operator(&stripped(operator, &programs)).unwrap();
+    let worker = Image::of_worker(&stripped(worker(), &programs)).unwrap();
+    for image in [operator, worker] {
         cluster.import_image(&image).unwrap();
     }
     let file = programs.path().join("installation.json");
@@ -73,7 +66,7 @@ fn install(cluster: &Cluster) {
     }
 }
 
-/// What `config/` has, with the images and settings of the tests.
+/// What `config/` has, with the settings of the tests.
 fn installation(cluster: &Cluster) -> Value {
     let config = repository().join("config").display().to_string();
     let text = cluster.kubectl(&["kustomize", &config]).unwrap();
@@ -86,9 +79,7 @@ fn installation(cluster: &Cluster) -> Value {
         .find(|object| object["kind"] == "Deployment")
         .unwrap();
     let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
-    container["image"] = json!(OPERATOR_IMAGE);
     let environment = container["env"].as_array_mut().unwrap();
-    environment.retain(|variable| SETTINGS.iter().all(|(name, _)| variable["name"] != *name));
     for (name, value) in SETTINGS {
         environment.push(json!({"name": name, "value": value}));
     }

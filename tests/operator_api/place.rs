@@ -58,7 +58,8 @@ impl Place {
         let cluster = cluster()?;
         let client = cluster.client().await.unwrap();
         let all: Api<SidecarJob> = Api::all(client.clone());
-        for object in all.list(&ListParams::default()).await.unwrap() {
+        // One of them may be unreadable, for a test's sake.
+        for object in all.list_metadata(&ListParams::default()).await.unwrap() {
             let namespace = object.namespace().unwrap();
             let objects: Api<SidecarJob> = Api::namespaced(client.clone(), &namespace);
             let parameters = DeleteParams::background();

@@ -159,6 +159,7 @@ impl Cluster {
             pending: pods.len() as u32 - ready,
             unschedulable: None,
             cannot_start: None,
+            died: None,
         }
     }
 }

@@ -47,7 +47,10 @@ impl World {
             return done;
         };
         let now = Timestamp::from_millisecond(self.now_ms).expect("a time");
-        let decision = decide(&observed, now);
+        let mut decision = decide(&observed, now);
+        if let Some(spoil) = self.spoil {
+            spoil(&observed, &mut decision);
+        }
         self.checks.decision(&observed, &decision);
         let Decision {
             status,

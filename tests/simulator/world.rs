@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crds::SidecarJob;
-use crds::SourceInference;
 use operator::build::labels;
 use operator::model::{LockFacts, Settings};
 
-use crate::bucket::{Prefix, Report};
+use crate::bucket::Prefix;
 use crate::checks::Checks;
-use crate::cluster::{Cluster, Exit};
+use crate::cluster::Cluster;
 use crate::process::{Done, Process, version};
 use crate::random::Random;
+use crate::spoilt::Spoil;
 use crate::story::{Story, follows_changes};
+use crate::worker::work_a_step;
 
 /// Steps after which a world that was left in peace must have come to its end.
 const MOST_STEPS: u64 = 60_000;
@@ -30,7 +31,10 @@ pub struct World {
     pub prefixes: BTreeMap<String, Prefix>,
     pub process: Option<Process>,
     pub checks: Checks,
-    is_tampered: bool,
+    /// What makes decisions worse than they are.
+    pub spoil: Option<Spoil>,
+    /// Whether a pipeline was changed.
+    pub is_tampered: bool,
 }
 
 impl World {
@@ -53,6 +57,7 @@ impl World {
             prefixes: BTreeMap::new(),
             process: None,
             checks: Checks { seed: story.seed },
+            spoil: None,
             is_tampered: false,
             story,
         }
@@ -113,7 +118,7 @@ impl World {
         self.checks.workers(&self.cluster, &self.prefixes);
     }
 
-    fn any_object(&mut self) -> String {
+    pub fn any_object(&mut self) -> String {
         let uids: Vec<&String> = self.objects.keys().collect();
         let position = self.random.below(uids.len() as u64) as usize;
         uids[position].clone()
@@ -161,7 +166,7 @@ impl World {
         }
     }
 
-    fn any_job(&mut self) -> Option<String> {
+    pub fn any_job(&mut self) -> Option<String> {
         let names: Vec<&String> = self.cluster.jobs.keys().collect();
         if names.is_empty() {
             return None;
@@ -215,123 +220,6 @@ impl World {
         );
         if let Some(exit) = exit {
             job.ended(position, exit);
-        }
-    }
-
-    fn trouble(&mut self) {
-        let troubles = self.story.troubles;
-        if troubles.kills && self.random.in_thousand(10) {
-            self.kill_a_worker();
-        }
-        if troubles.job_deletions
-            && self.random.in_thousand(3)
-            && let Some(name) = self.any_job()
-        {
-            self.cluster.delete(&name);
-        }
-        if troubles.thefts && self.random.in_thousand(4) {
-            self.steal_or_return();
-        }
-        if troubles.people && self.random.in_thousand(4) {
-            self.change_an_object();
-        }
-        if troubles.vanishing && self.random.in_thousand(4) {
-            self.lose_a_shard();
-        }
-    }
-
-    fn kill_a_worker(&mut self) {
-        let Some(name) = self.any_job() else { return };
-        let Some(job) = self.cluster.jobs.get_mut(&name) else {
-            return;
-        };
-        if !job.pods.is_empty() {
-            let position = self.random.below(job.pods.len() as u64) as usize;
-            let exit = self.random.pick(&[Exit::Killed, Exit::Evicted]);
-            job.ended(position, exit);
-        }
-    }
-
-    /// Somebody takes a lock over, or gives it back.
-    fn steal_or_return(&mut self) {
-        for prefix in self.prefixes.values_mut() {
-            let lock = &mut prefix.lock;
-            if lock.holder.as_deref() == Some("laptop") {
-                lock.holder = None;
-            } else if self.random.in_thousand(500) {
-                lock.holder = Some("laptop".to_owned());
-                lock.run = "20250101-000000-222222".to_owned();
-                lock.renewed_ms = i64::MAX / 2;
-                lock.epoch += 1;
-            }
-        }
-    }
-
-    fn change_an_object(&mut self) {
-        let uid = self.any_object();
-        let step = self.step;
-        let what = self.random.below(5);
-        let workers = self.random.between(1, 12) as i32;
-        let mode = self.random.pick(&["failed-only", "all"]);
-        let Some(object) = self.objects.get_mut(&uid) else {
-            return;
-        };
-        match what {
-            0 | 1 => object.spec.suspend = !object.spec.suspend,
-            2 => object.spec.throughput.max_workers = workers,
-            3 => {
-                let annotations = object.metadata.annotations.get_or_insert_default();
-                annotations.insert(labels::RERUN_REQUESTED_AT.to_owned(), step.to_string());
-                annotations.insert(labels::RERUN_MODE.to_owned(), mode.to_owned());
-            }
-            _ => {
-                object.spec.dataset.sources = match object.spec.dataset.sources {
-                    None => Some(SourceInference {
-                        markers: Vec::new(),
-                        default: Some("a".to_owned()),
-                    }),
-                    Some(_) => None,
-                };
-                self.is_tampered = true;
-            }
-        }
-        changed(object);
-    }
-
-    /// A shard that this run has made goes, before the run is sealed.
-    fn lose_a_shard(&mut self) {
-        let is_active = self.objects.values().any(|object| {
-            let run = object
-                .status
-                .as_ref()
-                .and_then(|status| status.run.as_ref());
-            run.is_some_and(|run| run.finished_at.is_none())
-        });
-        let is_sealed = self.process.as_ref().is_none_or(|process| {
-            process.runners.values().any(|runner| {
-                let facts = runner.facts(0);
-                matches!(facts.seal, operator::model::SealFacts::Sealed(_))
-            })
-        });
-        if !is_active || is_sealed {
-            return;
-        }
-        for prefix in self.prefixes.values_mut() {
-            let Some(files) = prefix.runs.get(&prefix.lock.run) else {
-                continue;
-            };
-            let Some(plan) = &files.plan else { continue };
-            let made: Vec<u64> = files
-                .reports
-                .values()
-                .filter(|report| report.is_whole)
-                .flat_map(|report| &report.done)
-                .map(|chunk| plan[*chunk as usize])
-                .collect();
-            if !made.is_empty() {
-                let shard = self.random.pick(&made);
-                prefix.shards.remove(&shard);
-            }
         }
     }
 
@@ -476,7 +364,7 @@ impl World {
             && !troubles.kills
             && !troubles.job_deletions
             && !troubles.vanishing
-            && !(self.is_tampered && !follows_changes(object))
+            && (!self.is_tampered || follows_changes(object))
             && object.spec.canary.min_match_rate.is_none()
     }
 
@@ -506,78 +394,8 @@ impl World {
     }
 }
 
-fn changed(object: &mut SidecarJob) {
+pub fn changed(object: &mut SidecarJob) {
     let generation = object.metadata.generation.unwrap_or(0);
     object.metadata.generation = Some(generation + 1);
     object.metadata.resource_version = Some((version(object) + 1).to_string());
-}
-
-/// A worker does one shard, or begins, or ends.
-fn work_a_step(
-    job: &mut crate::cluster::SimJob,
-    position: usize,
-    prefix: &mut Prefix,
-    poison: &BTreeSet<u64>,
-    deadly: &mut BTreeMap<u64, u32>,
-    random: &mut Random,
-) -> Option<Exit> {
-    let (run, batch, attempt) = (&job.seen.run, job.seen.batch, job.seen.attempt);
-    let pod = &mut job.pods[position];
-    let is_mine = prefix.lock.holder.as_deref() == Some(job.owner.as_str())
-        && prefix.lock.run == *run
-        && prefix.lock.epoch == job.seen.epoch;
-    if !is_mine {
-        return Some(Exit::LockLost);
-    }
-    let files = prefix.runs.get_mut(run).expect("the run is there");
-    let item = files.batches[&(batch, attempt)].items[pod.index];
-    let report = |pod: &crate::cluster::Pod, is_whole: bool| Report {
-        item,
-        batch,
-        attempt,
-        done: pod.done.clone(),
-        failed: pod.failed.clone(),
-        is_whole,
-    };
-    if !pod.is_running {
-        pod.is_running = true;
-        pod.next = item.0;
-        if random.in_thousand(800) {
-            files.reports.insert(item.0, report(pod, false));
-        }
-        return None;
-    }
-    if pod.next == item.1 {
-        files.reports.insert(item.0, report(pod, true));
-        return Some(if pod.failed.is_empty() {
-            Exit::Done
-        } else {
-            Exit::SomeFailed
-        });
-    }
-    let chunk = pod.next;
-    let shard = files.plan.as_ref().expect("planned")[chunk as usize];
-    if let Some(times) = deadly.get_mut(&shard)
-        && *times > 0
-    {
-        *times = times.saturating_sub(u32::from(*times != u32::MAX));
-        return Some(Exit::Killed);
-    }
-    pod.next += 1;
-    if poison.contains(&shard) {
-        pod.failed.insert(chunk);
-    } else {
-        let digest = files.digest.clone();
-        // Somebody else may have had the prefix since the plan was made.
-        let found = prefix.shards.entry(shard).or_insert(digest.clone());
-        if *found == digest {
-            pod.done.insert(chunk);
-        } else {
-            pod.failed.insert(chunk);
-        }
-    }
-    if random.in_thousand(300) {
-        files.reports.insert(item.0, report(pod, false));
-    }
-    None
 }

@@ -5,9 +5,11 @@ use k8s_openapi::api::batch::v1::{
     Job, JobSpec as KubernetesJobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
     PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
 };
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
+use sha2::{Digest, Sha256};
 
 use super::{labels, pod};
 use crate::model::{JobSpec, Settings};
@@ -32,12 +34,15 @@ pub fn job(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> Job {
         job_labels.insert(labels::QUEUE.to_owned(), queue.clone());
     }
     let completions = int(job.completions);
+    let template = pod::template(object, job, settings);
+    let mut annotations = labels::annotations(object, job);
+    annotations.insert(labels::TEMPLATE.to_owned(), digest(&template));
     Job {
         metadata: ObjectMeta {
             name: Some(job.name.clone()),
             namespace: object.namespace(),
             labels: Some(job_labels),
-            annotations: Some(labels::annotations(object, job)),
+            annotations: Some(annotations),
             owner_references: Some(vec![owner(object)]),
             ..ObjectMeta::default()
         },
@@ -50,11 +55,25 @@ pub fn job(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> Job {
             max_failed_indexes: Some(completions),
             pod_replacement_policy: Some("Failed".to_owned()),
             pod_failure_policy: Some(failure_policy()),
-            template: pod::template(object, job, settings),
+            template,
             ..KubernetesJobSpec::default()
         }),
         status: None,
     }
+}
+
+/// Digest of the pod template of the Job that [`job`] builds, as its annotation has it.
+pub fn template_digest(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> String {
+    digest(&pod::template(object, job, settings))
+}
+
+/// A few digits tell the templates of one Job apart.
+fn digest(template: &PodTemplateSpec) -> String {
+    // Plain data under text keys, which can't fail.
+    let text = serde_json::to_vec(template).unwrap_or_default();
+    let hash = Sha256::digest(text);
+    let digits = hash.iter().take(8);
+    digits.map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The first rule that applies decides; what none names counts against the index's retries.

@@ -25,6 +25,9 @@ pub const JOB_NAME: &str = "sidecarjob.dev/job-name";
 /// Annotation: effective output prefix.
 pub const OUTPUT: &str = "sidecarjob.dev/output";
 
+/// Annotation of a Job: digest of the pod template that it was built with.
+pub const TEMPLATE: &str = "sidecarjob.dev/pod-template";
+
 /// Annotation of a SidecarJob by which somebody asks for another run: any new text.
 pub const RERUN_REQUESTED_AT: &str = "sidecarjob.dev/rerun-requested-at";
 /// Annotation: `failed-only` (what is not in the output; the default) or `all`.

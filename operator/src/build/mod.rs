@@ -6,5 +6,5 @@ pub mod labels;
 mod manifest;
 mod pod;
 
-pub use job::job;
+pub use job::{job, template_digest};
 pub use manifest::frozen_manifest;

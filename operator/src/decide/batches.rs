@@ -58,7 +58,7 @@ pub(super) fn decide(
         .iter()
         .filter_map(|batch| {
             attempts::assess(batch, &jobs, terms, |number, attempt| {
-                numbers::was_suspended(&draft.before, number, attempt)
+                numbers::was_taken(&draft.before, number, attempt)
             })
         })
         .collect();
@@ -146,20 +146,29 @@ fn advance(draft: &mut Draft<'_>, context: &Context<'_>) {
                 let items = canary::items(draft, context.totals);
                 start_batch(draft, context, 0, items, &mut allotment);
             }
-            draft.stand(Standing::moving(
-                Phase::Canary,
-                "the canary measures speed, matches and nulls over a spread of the shards",
-            ));
+            let message =
+                "the canary measures speed, matches and nulls over a spread of the shards";
+            let message = with_deaths(draft, message.to_owned());
+            draft.stand(Standing::moving(Phase::Canary, message));
         }
         _ if context.is_done() => seal::decide(draft, context, &mut allotment),
         _ => {
             next_batch(draft, context, &mut allotment);
             let message = format!("working on {} shards", context.totals.todo);
+            let message = with_deaths(draft, message);
             draft.stand(Standing::moving(Phase::Running, message));
         }
     }
     if !draft.has_ended() {
         scale::report(draft, allotment.used());
+    }
+}
+
+/// What goes on, and that workers die of something that only a person can mend.
+fn with_deaths(draft: &Draft<'_>, message: String) -> String {
+    match &draft.observed.pods.died {
+        None => message,
+        Some(words) => format!("{message}; workers die and are tried again: {words}"),
     }
 }
 
@@ -171,6 +180,10 @@ fn go_on(
     allotment: &mut Allotment,
 ) {
     match &batch.state {
+        State::Live(job) if is_obsolete(draft, context, job) => {
+            draft.delete(job);
+            allotment.going(job);
+        }
         State::Live(job) => allotment.live(draft, job, batch.left()),
         State::Ending(job) => allotment.going(job),
         State::Unstarted => {
@@ -196,6 +209,23 @@ fn go_on(
         }
         State::Over | State::Finished | State::GivenUp { .. } => {}
     }
+}
+
+/// Whether a Job's pods can't start or die, and those of a Job built from the spec as it is now
+/// may not: a Job's own template can't be changed, and it would go on to the end of its tries.
+/// Another Job takes its place, and that costs its items no try.
+pub(super) fn is_obsolete(draft: &Draft<'_>, context: &Context<'_>, job: &ObservedJob) -> bool {
+    let pods = &draft.observed.pods;
+    let can_not_start = pods.unschedulable.is_some() || pods.cannot_start.is_some();
+    let is_blocked = can_not_start && job.active > 0 && job.ready == 0;
+    if !is_blocked && pods.died.is_none() {
+        return false;
+    }
+    let spec = job_spec(draft, context, job.batch, job.attempt);
+    let current = build::template_digest(draft.object, &spec, &draft.observed.settings);
+    job.template
+        .as_ref()
+        .is_some_and(|built| *built != current)
 }
 
 /// Hands out more of the plan before the workers run out of it.
@@ -262,15 +292,10 @@ pub(super) fn start(
         return;
     }
     let spec = JobSpec {
-        name: job_name(draft, &context.run.name, batch, attempt),
-        run: context.run.name.clone(),
-        batch,
-        attempt,
-        epoch: context.epoch,
         completions,
         parallelism,
         suspend: draft.object.spec.queue.is_some(),
-        prefix: draft.before.output.clone().unwrap_or_default(),
+        ..job_spec(draft, context, batch, attempt)
     };
     let job = build::job(draft.object, &spec, &draft.observed.settings);
     draft.actions.push(Action::Start {
@@ -282,6 +307,21 @@ pub(super) fn start(
         job: Box::new(job),
         after: (attempt > 1).then(|| job_name(draft, &context.run.name, batch, attempt - 1)),
     });
+}
+
+/// What the Job of an attempt is built from, but for its size.
+fn job_spec(draft: &Draft<'_>, context: &Context<'_>, batch: u32, attempt: u32) -> JobSpec {
+    JobSpec {
+        name: job_name(draft, &context.run.name, batch, attempt),
+        run: context.run.name.clone(),
+        batch,
+        attempt,
+        epoch: context.epoch,
+        completions: 0,
+        parallelism: 0,
+        suspend: false,
+        prefix: draft.before.output.clone().unwrap_or_default(),
+    }
 }
 
 /// Name of the Job of an attempt.

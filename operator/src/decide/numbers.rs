@@ -24,6 +24,9 @@ const FAILURE_BYTES: usize = 384;
 /// State of a batch whose Job was suspended, or taken away since it was in a queue.
 const SUSPENDED: &str = "Suspended";
 
+/// State of a batch whose Job makes way for one that is built from the spec as it is now.
+const REPLACED: &str = "Replaced";
+
 pub(super) fn update(draft: &mut Draft<'_>, context: &Context<'_>) {
     draft.status.batches = batches(draft, context);
     if !draft.has_ended() {
@@ -161,18 +164,18 @@ fn batches(draft: &Draft<'_>, context: &Context<'_>) -> Vec<BatchStatus> {
 
 fn batch_status(draft: &Draft<'_>, context: &Context<'_>, batch: &Batch<'_>) -> BatchStatus {
     let attempt = batch.last.attempt;
-    let was_suspended = was_suspended(&draft.before, batch.number, attempt);
+    let taken = state_if_taken(&draft.before, batch.number, attempt);
     let state = match &batch.state {
         State::Finished => "Complete",
         State::GivenUp { .. } => "Failed",
         _ if draft.is_suspended() => SUSPENDED,
         State::Unstarted => "Waiting",
         State::Live(job) if job.is_suspended => "Waiting",
+        State::Live(job) if batches::is_obsolete(draft, context, job) => REPLACED,
         State::Live(_) => "Active",
         // Remembered until its items are started again: they were not given the time they had
         // been promised, and that must not count.
-        State::Ending(_) | State::Over | State::Lost { .. } if was_suspended => SUSPENDED,
-        State::Ending(_) | State::Over | State::Lost { .. } => "Active",
+        State::Ending(_) | State::Over | State::Lost { .. } => taken.unwrap_or("Active"),
     };
     let given_up = match &batch.state {
         State::GivenUp { items, .. } => items.len(),
@@ -193,13 +196,18 @@ fn batch_status(draft: &Draft<'_>, context: &Context<'_>, batch: &Batch<'_>) -> 
     }
 }
 
-/// Whether the status has this attempt as suspended.
-pub(super) fn was_suspended(status: &SidecarJobStatus, batch: u32, attempt: u32) -> bool {
-    status.batches.iter().any(|found| {
-        u32::try_from(found.batch) == Ok(batch)
-            && u32::try_from(found.attempt) == Ok(attempt)
-            && found.state.as_deref() == Some(SUSPENDED)
-    })
+/// Whether, by the status, the Job of this attempt was taken from it.
+pub(super) fn was_taken(status: &SidecarJobStatus, batch: u32, attempt: u32) -> bool {
+    state_if_taken(status, batch, attempt).is_some()
+}
+
+fn state_if_taken(status: &SidecarJobStatus, batch: u32, attempt: u32) -> Option<&'static str> {
+    let found = status.batches.iter().find(|found| {
+        u32::try_from(found.batch) == Ok(batch) && u32::try_from(found.attempt) == Ok(attempt)
+    })?;
+    [SUSPENDED, REPLACED]
+        .into_iter()
+        .find(|state| found.state.as_deref() == Some(state))
 }
 
 pub(super) fn int(number: u64) -> i64 {

@@ -73,6 +73,8 @@ pub struct ObservedJob {
     pub is_suspended: bool,
     /// Whether it carries a queue's label, so that `suspend` is somebody else's.
     pub is_queued: bool,
+    /// Digest of the pod template that it was built with, from its annotations.
+    pub template: Option<String>,
     /// `spec.parallelism`.
     pub parallelism: u32,
     /// `spec.completions`: the items of the attempt.
@@ -121,6 +123,9 @@ pub struct ObservedPods {
     pub unschedulable: Option<String>,
     /// Why a container can't start (image, config), in the kubelet's words.
     pub cannot_start: Option<String>,
+    /// How a worker died that could not say so itself, such as `OOMKilled (exit 137)`. Its pod is
+    /// there until its Job goes, and is in none of the counts.
+    pub died: Option<String>,
 }
 
 /// How the operator was installed; the same for every object.

@@ -80,8 +80,9 @@ async fn read_footer(
         if tail < TRAILER {
             return Ok(Err(format!("{size} bytes are too few for a Parquet file")));
         }
-        let ranges = [size - tail..size];
-        let read = store.read_ranges(&object.key, &ranges, Some(&object.etag));
+        let end = size - tail..size;
+        let end = std::slice::from_ref(&end);
+        let read = store.read_ranges(&object.key, end, Some(&object.etag));
         let bytes = read.await?.into_iter().next().unwrap_or_default();
         let Some(trailer) = bytes.last_chunk::<{ TRAILER as usize }>() else {
             return Ok(Err("its end was not read whole".to_owned()));

@@ -23,6 +23,7 @@ pub fn keep_job(job: &Job) -> Option<KeptJob> {
     let owner = controller_uid(&job.metadata)?;
     let empty = BTreeMap::new();
     let labels = job.metadata.labels.as_ref().unwrap_or(&empty);
+    let annotations = job.metadata.annotations.as_ref().unwrap_or(&empty);
     if labels.get(labels::JOB_UID).map(String::as_str) != Some(owner) {
         return None;
     }
@@ -44,6 +45,7 @@ pub fn keep_job(job: &Job) -> Option<KeptJob> {
             epoch: number(labels::EPOCH)?,
             is_suspended: spec.suspend.unwrap_or_default(),
             is_queued: labels.contains_key(labels::QUEUE),
+            template: annotations.get(labels::TEMPLATE).cloned(),
             parallelism: count(spec.parallelism),
             completions: count(spec.completions),
             active,
@@ -121,6 +123,7 @@ mod tests {
                     "sidecarjob.dev/batch": "3", "sidecarjob.dev/attempt": "2",
                     "sidecarjob.dev/epoch": "5", "kueue.x-k8s.io/queue-name": "q",
                 },
+                "annotations": {"sidecarjob.dev/pod-template": "0123456789abcdef"},
                 "ownerReferences": [{
                     "apiVersion": "sidecarjob.dev/v1alpha1", "kind": "SidecarJob",
                     "name": "photos", "uid": "uid-1", "controller": true,
@@ -151,6 +154,7 @@ mod tests {
             epoch: 5,
             is_suspended: true,
             is_queued: true,
+            template: Some("0123456789abcdef".to_owned()),
             parallelism: 4,
             completions: 9,
             active: 2,

@@ -64,7 +64,7 @@ impl Resource for WorkerPod {
     }
 }
 
-/// A pod that has not ended.
+/// A pod that has not ended, or died.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct KeptPod {
     /// Uid of the SidecarJob, from its label.
@@ -84,6 +84,8 @@ pub enum PodState {
     Unschedulable(String),
     /// Its container can't start, in the kubelet's words.
     CannotStart(String),
+    /// It has failed, and its worker had no time to say why.
+    Died(String),
 }
 
 /// Why a container that waits won't start by itself soon; other reasons are part of any start.
@@ -97,14 +99,34 @@ const CANNOT_START: [&str; 7] = [
     "InvalidImageName",
 ];
 
-/// What is kept of `pod`; `None` if it has ended or is nobody's.
+/// Exit codes of workers that have said why they ended: those of their documentation, and that
+/// of one that was asked to end.
+const SPOKEN: [i32; 6] = [1, 2, 3, 4, 5, 143];
+
+/// What is kept of `pod`; `None` if it has ended as a worker does, or is nobody's.
 pub fn keep_pod(pod: &WorkerPod) -> Option<KeptPod> {
-    if matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {
+    let owner = pod.metadata.labels.as_ref()?.get(labels::JOB_UID)?.clone();
+    let state = match pod.status.phase.as_str() {
+        "Succeeded" => return None,
+        "Failed" => PodState::Died(death(&pod.status)?),
+        _ => state(&pod.status),
+    };
+    Some(KeptPod { owner, state })
+}
+
+/// How a worker ended that could not say so itself, and was not asked to go.
+fn death(status: &WorkerPodStatus) -> Option<String> {
+    let mut conditions = status.conditions.iter();
+    if conditions.any(|condition| condition.type_ == "DisruptionTarget") {
         return None;
     }
-    let owner = pod.metadata.labels.as_ref()?.get(labels::JOB_UID)?.clone();
-    let state = state(&pod.status);
-    Some(KeptPod { owner, state })
+    let mut containers = status.container_statuses.iter();
+    let ended = containers.find_map(|container| container.state.as_ref()?.terminated.as_ref())?;
+    if SPOKEN.contains(&ended.exit_code) {
+        return None;
+    }
+    let reason = ended.reason.as_deref().unwrap_or("Error");
+    Some(format!("{reason} (exit {})", ended.exit_code))
 }
 
 fn state(status: &WorkerPodStatus) -> PodState {
@@ -145,6 +167,10 @@ fn state(status: &WorkerPodStatus) -> PodState {
 pub fn sum_pods<'a>(pods: impl IntoIterator<Item = &'a KeptPod>) -> ObservedPods {
     let mut sum = ObservedPods::default();
     for pod in pods {
+        if let PodState::Died(message) = &pod.state {
+            keep_first(&mut sum.died, message);
+            continue;
+        }
         sum.live += 1;
         let (words, message) = match &pod.state {
             PodState::Ready => {
@@ -157,13 +183,18 @@ pub fn sum_pods<'a>(pods: impl IntoIterator<Item = &'a KeptPod>) -> ObservedPods
             }
             PodState::Unschedulable(message) => (&mut sum.unschedulable, message),
             PodState::CannotStart(message) => (&mut sum.cannot_start, message),
+            PodState::Died(_) => continue,
         };
         sum.pending += 1;
-        if words.as_ref().is_none_or(|words| message < words) {
-            *words = Some(message.clone());
-        }
+        keep_first(words, message);
     }
     sum
+}
+
+fn keep_first(words: &mut Option<String>, message: &String) {
+    if words.as_ref().is_none_or(|words| message < words) {
+        *words = Some(message.clone());
+    }
 }
 
 #[cfg(test)]
@@ -230,6 +261,27 @@ mod tests {
     }
 
     #[test]
+    fn how_a_worker_died_that_could_not_say_so() {
+        let ended = |code: i32, reason: &str| {
+            json!({"phase": "Failed", "containerStatuses": [{
+                "name": "worker", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": code, "reason": reason}},
+            }]})
+        };
+        let kept = |status: &Value| keep_pod(&pod(status.clone())).map(|kept| kept.state);
+        let oom = ended(137, "OOMKilled");
+        let words = "OOMKilled (exit 137)".to_owned();
+        assert_eq!(kept(&oom), Some(PodState::Died(words)));
+        // These have said why themselves.
+        for code in [1, 2, 4, 5, 143] {
+            assert_eq!(kept(&ended(code, "Error")), None);
+        }
+        let mut evicted = oom;
+        evicted["conditions"] = json!([{"type": "DisruptionTarget", "status": "True"}]);
+        assert_eq!(kept(&evicted), None);
+    }
+
+    #[test]
     fn sums_do_not_depend_on_the_order() {
         let kept = |state| KeptPod {
             owner: "uid-1".to_owned(),
@@ -241,6 +293,7 @@ mod tests {
             kept(PodState::Unschedulable("b".to_owned())),
             kept(PodState::Unschedulable("a".to_owned())),
             kept(PodState::CannotStart("c".to_owned())),
+            kept(PodState::Died("d".to_owned())),
         ];
         let expected = ObservedPods {
             live: 5,
@@ -248,6 +301,7 @@ mod tests {
             pending: 4,
             unschedulable: Some("a".to_owned()),
             cannot_start: Some("c".to_owned()),
+            died: Some("d".to_owned()),
         };
         assert_eq!(sum_pods(&pods), expected);
         assert_eq!(sum_pods(pods.iter().rev()), expected);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,6 +20,9 @@ const PAGE: u32 = 500;
 
 /// The server ends a watch after so many seconds; it is then opened again from where it was.
 const WATCH_SECONDS: u32 = 290;
+
+/// A watch that ends sooner, without an event, is an error: it must not be begun again at once.
+const SHORTEST: Duration = Duration::from_secs(1);
 
 /// Pauses after errors: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
@@ -53,6 +56,8 @@ enum WatchError {
     },
     #[error("neither an event nor a bookmark for {0} s")]
     Silent(u64),
+    #[error("it ended as soon as it had begun")]
+    Ended,
 }
 
 impl WatchError {
@@ -135,7 +140,7 @@ where
             match end {
                 Ok(()) => version = Some(reached),
                 Err(error) => {
-                    let lists_anew = error.is_expired() || errors >= ERRORS_BEFORE_A_LISTING;
+                    let lists_anew = error.is_expired() || errors + 1 >= ERRORS_BEFORE_A_LISTING;
                     if !lists_anew {
                         version = Some(reached);
                     }
@@ -192,11 +197,14 @@ where
             Ok(Err(error)) => return (version, Err(error.into())),
             Err(_) => return (version, Err(WatchError::Silent(limit.as_secs()))),
         };
+        let began = Instant::now();
+        let mut has_told = false;
         loop {
             let event = match tokio::time::timeout(limit, events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 Ok(Some(Err(error))) => return (version, Err(error.into())),
-                Ok(None) => return (version, Ok(())),
+                Ok(None) if has_told || began.elapsed() >= SHORTEST => return (version, Ok(())),
+                Ok(None) => return (version, Err(WatchError::Ended)),
                 Err(_) => return (version, Err(WatchError::Silent(limit.as_secs()))),
             };
             let reached = match event {
@@ -220,6 +228,7 @@ where
                 }
             };
             *errors = 0;
+            has_told = true;
             self.health.note_event();
             if let Some(reached) = reached {
                 version = reached;
