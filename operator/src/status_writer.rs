@@ -52,7 +52,7 @@ fn difference(old: &Value, new: &Value) -> Option<Value> {
     for key in old.keys().filter(|key| !new.contains_key(*key)) {
         patch.insert(key.clone(), Value::Null);
     }
-    (!patch.is_empty()).then(|| Value::Object(patch))
+    (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 /// A status without what changes when only time has passed.

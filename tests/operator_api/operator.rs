@@ -50,6 +50,15 @@ impl<'a> Start<'a> {
         }
     }
 
+    /// As `config/` says, with the pace that it has there.
+    pub fn unhurried(place: &'a Place) -> Self {
+        let mut start = Self::new(place);
+        let hurried =
+            |argument: &String| argument.contains("-seconds=") || argument.contains("-per-job=");
+        start.arguments.retain(|argument| !hurried(argument));
+        start
+    }
+
     pub fn argument(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self

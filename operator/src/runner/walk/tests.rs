@@ -75,14 +75,14 @@ fn verdicts() {
     let (there, other) = (object("o"), object("p"));
     let missing = |verdict: &Verdict| matches!(verdict, Verdict::Missing(7, _));
     // Whether it was planned, what is there, what was recorded, and whether the verdict is right.
-    type Right<'a> = &'a dyn Fn(&Verdict) -> bool;
-    let cases: [(
-        &str,
+    type Case<'a> = (
+        &'a str,
         bool,
-        Option<&ObjectMeta>,
-        Option<&RecordedLine>,
-        Right<'_>,
-    ); 12] = [
+        Option<&'a ObjectMeta>,
+        Option<&'a RecordedLine>,
+        &'a dyn Fn(&Verdict) -> bool,
+    );
+    let cases: [Case<'_>; 12] = [
         ("made", true, Some(&there), Some(&done), &|verdict| {
             *verdict == Verdict::Whole(there.clone(), done.line.clone())
         }),
