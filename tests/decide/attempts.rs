@@ -236,7 +236,11 @@ fn a_job_whose_workers_die_makes_way_for_one_with_more_memory() {
     scene.jobs[0].template = Some("with less memory".to_owned());
     scene.attempt(0).was_seen = true;
     let decision = scene.step();
-    assert_eq!(scene.actions(&decision), Vec::<String>::new(), "nobody died");
+    assert_eq!(
+        scene.actions(&decision),
+        Vec::<String>::new(),
+        "nobody died"
+    );
     scene.pods.died = Some("OOMKilled (exit 137)".to_owned());
     let decision = scene.step();
     assert_eq!(scene.actions(&decision), ["Delete 0/1"]);
@@ -251,7 +255,9 @@ fn a_job_whose_workers_die_makes_way_for_one_with_more_memory() {
     let name = scene.name(0, 1);
     assert_eq!(
         scene.actions(&decision),
-        [format!("Start 0/2 [2-4 6-8] workers 2 epoch 3 tries 0 after {name}")]
+        [format!(
+            "Start 0/2 [2-4 6-8] workers 2 epoch 3 tries 0 after {name}"
+        )]
     );
 }
 

@@ -223,9 +223,7 @@ pub(super) fn is_obsolete(draft: &Draft<'_>, context: &Context<'_>, job: &Observ
     }
     let spec = job_spec(draft, context, job.batch, job.attempt);
     let current = build::template_digest(draft.object, &spec, &draft.observed.settings);
-    job.template
-        .as_ref()
-        .is_some_and(|built| *built != current)
+    job.template.as_ref().is_some_and(|built| *built != current)
 }
 
 /// Hands out more of the plan before the workers run out of it.
