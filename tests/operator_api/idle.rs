@@ -1,6 +1,6 @@
 //! An operator that has nothing to do does nothing.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crds::SidecarJob;
 use kube::ResourceExt;
@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use crate::operator::{Operator, Start};
-use crate::place::{Place, is_true};
+use crate::place::{LIMIT, Place, is_true};
 use crate::pods::PodRunner;
 
 /// Seconds of idleness: a minute, or what `make soak` asks for.
@@ -113,12 +113,18 @@ async fn fifty_idle_objects_cause_no_writes() {
     operator.wait_for("leader").await;
     // What was under way comes to its end: two looks with the same versions.
     let mut former = versions(&place).await;
+    let deadline = Instant::now() + LIMIT;
     loop {
         tokio::time::sleep(Duration::from_secs(15)).await;
         let now = versions(&place).await;
         if now == former {
             break;
         }
+        assert!(
+            Instant::now() < deadline,
+            "still written: {:#?}",
+            writes(&place)
+        );
         former = now;
     }
     assert_eq!(former.len(), 50);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -118,6 +119,10 @@ async fn the_rights_in_the_cluster_are_just_sufficient() {
     let Some(place) = Place::new("rights").await else {
         return;
     };
+    // It is created only where there is none.
+    let leases: Api<Lease> = Api::namespaced(place.client.clone(), "sidecarjob-system");
+    let parameters = DeleteParams::background();
+    leases.delete("sidecarjob-operator", &parameters).await.ok();
     let before = place.cluster.requests().unwrap().len();
     let operator = Operator::begin(&place).await;
     do_everything(&place).await;
