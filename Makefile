@@ -36,6 +36,10 @@ suite:
 cluster: tools ## A Kubernetes cluster on this machine, with an S3 server (root, containerd, runc)
 	@cargo run --quiet --locked -p sidecarjob-harness --bin cluster -- up
 
+.PHONY: cluster-demo
+cluster-demo: tools ## On that cluster: kubectl apply, a live view of the run, events, metrics, joined rows
+	@examples/cluster_demo.sh
+
 .PHONY: cluster-down
 cluster-down: ## End that cluster; nothing of it stays
 	@cargo run --quiet --locked -p sidecarjob-harness --bin cluster -- down
