@@ -64,24 +64,24 @@ show --namespace sidecarjob-system rollout status deployment/sidecarjob-operator
 say "A SidecarJob"
 run=$(date -u +%Y%m%d-%H%M%S)
 sidecar=s3://datasets/demo/sidecar-$run/
-sed "s/RUN/$run/" examples/cluster-demo.yaml >"$scratch/quickstart.yaml"
-kubectl delete sidecarjob quickstart --ignore-not-found
+sed "s/RUN/$run/" examples/cluster-demo.yaml >"$scratch/cluster-demo.yaml"
+kubectl delete sidecarjob cluster-demo --ignore-not-found
 printf '$ kubectl apply -f examples/cluster-demo.yaml      # its output: %s\n' "$sidecar"
-kubectl apply -f "$scratch/quickstart.yaml"
-beside_watch wait --for=condition=Complete sidecarjob/quickstart --timeout=300s
+kubectl apply -f "$scratch/cluster-demo.yaml"
+beside_watch wait --for=condition=Complete sidecarjob/cluster-demo --timeout=300s
 
 say "Two shards failed, which its failurePolicy accepts: the status says which, and why"
-show get sidecarjob quickstart -o jsonpath='{range .status.failures[*]}{.path}: {.reason}{"\n"}{end}'
+show get sidecarjob cluster-demo -o jsonpath='{range .status.failures[*]}{.path}: {.reason}{"\n"}{end}'
 
 say "Somebody uploads them again and asks for another run, which makes these two alone"
 "$built/examples/demo-dataset" demo-data repair
 "$built/examples/copy-objects" demo-data/main/ s3://datasets/demo/main/
-show annotate sidecarjob quickstart "sidecarjob.dev/rerun-requested-at=$run"
-beside_watch wait --for='jsonpath={.status.shards.progress}=302/302' sidecarjob/quickstart --timeout=300s
-kubectl wait --for=condition=Complete sidecarjob/quickstart --timeout=300s >/dev/null
+show annotate sidecarjob cluster-demo "sidecarjob.dev/rerun-requested-at=$run"
+beside_watch wait --for='jsonpath={.status.shards.progress}=302/302' sidecarjob/cluster-demo --timeout=300s
+kubectl wait --for=condition=Complete sidecarjob/cluster-demo --timeout=300s >/dev/null
 
 say "What happened"
-show events --for sidecarjob/quickstart
+show events --for sidecarjob/cluster-demo
 
 say "Metrics of the operator"
 leader=$(kubectl --namespace sidecarjob-system get lease sidecarjob-operator -o jsonpath='{.spec.holderIdentity}')
