@@ -11,6 +11,8 @@ mod place;
 mod site;
 #[path = "end_to_end/standing.rs"]
 mod standing;
+#[path = "worker_program.rs"]
+mod worker_program;
 
 #[path = "end_to_end/canary.rs"]
 mod canary;

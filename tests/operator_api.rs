@@ -11,6 +11,8 @@ mod place;
 mod pods;
 #[path = "operator_api/standing.rs"]
 mod standing;
+#[path = "worker_program.rs"]
+mod worker_program;
 
 #[path = "operator_api/crashes.rs"]
 mod crashes;

@@ -7,7 +7,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::outputs::Witness;
 use crate::place::{Place, eventually};
-use crate::site::{shared, worker};
+use crate::site::shared;
+use crate::worker_program::worker;
 
 /// The first process of a pod's container, as this machine sees it.
 fn process_of(pod: &Pod) -> Option<Pid> {

@@ -55,7 +55,7 @@ pub fn of_one_machine(
     let known = KNOWN.get_or_init(Mutex::default);
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
     let shards = known.entry(name.to_owned()).or_insert_with(|| {
-        let worker = Command::new(crate::site::worker())
+        let worker = Command::new(crate::worker_program::worker())
             .arg("run")
             .arg(manifest)
             .envs(environment.iter().cloned())

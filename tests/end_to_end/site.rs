@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::worker_program::worker;
+
 /// Where the operator is.
 pub const SYSTEM: &str = "sidecarjob-system";
 
@@ -102,19 +104,4 @@ fn stripped(program: &Path, folder: &TempDir) -> PathBuf {
 
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Where the worker's binary is; built if it isn't there.
-pub fn worker() -> &'static Path {
-    static WORKER: OnceLock<PathBuf> = OnceLock::new();
-    WORKER.get_or_init(|| {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "--quiet", "--bin", "shard-worker"])
-            .current_dir(repository())
-            .status()
-            .unwrap();
-        assert!(built.success(), "the worker can't be built");
-        let path = Path::new(env!("CARGO_BIN_EXE_sidecarjob-operator"));
-        path.with_file_name("shard-worker")
-    })
 }

@@ -1,7 +1,6 @@
 //! A namespace of the one cluster, and a folder with datasets.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -292,21 +291,6 @@ pub fn lay_over(below: &mut Value, above: &Value) {
 
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Where the worker's binary is; built if it isn't there.
-pub fn worker() -> &'static Path {
-    static WORKER: OnceLock<PathBuf> = OnceLock::new();
-    WORKER.get_or_init(|| {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "--quiet", "--bin", "shard-worker"])
-            .current_dir(repository())
-            .status()
-            .unwrap();
-        assert!(built.success(), "the worker can't be built");
-        let path = Path::new(env!("CARGO_BIN_EXE_sidecarjob-operator"));
-        path.with_file_name("shard-worker")
-    })
 }
 
 /// Documents of a kustomization.

@@ -15,7 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::place::{Place, worker};
+use crate::place::Place;
+use crate::worker_program::worker;
 
 /// What runs pods; they end when this is dropped.
 pub struct PodRunner {
