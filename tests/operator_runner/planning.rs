@@ -16,6 +16,7 @@ everywhere! {
     foreign => foreign_output_is_refused;
     replaced => an_earlier_pipeline_is_replaced;
     nothing => no_shards_are_refused;
+    planted => a_manifest_that_reads_elsewhere_is_refused;
 }
 
 /// The plan's lines: chunk, path, and what is to be done about what is there.
@@ -202,4 +203,19 @@ async fn no_shards_are_refused(place: Place) {
     let (reason, message) = controller.refused().await;
     assert_eq!(reason, "NoShards");
     assert!(message.contains(&place.uri("main/")), "{message}");
+}
+
+/// The operator may read more than whoever can write below the output.
+async fn a_manifest_that_reads_elsewhere_is_refused(place: Place) {
+    place.make_main(0..2).await;
+    let mut controller = Controller::new(&place, "a");
+    let mut planted = controller.hold.manifest.clone();
+    planted["spec"]["dataset"]["mainPrefix"] = place.uri("secrets/").into();
+    let frozen = frozen_job::freeze(&*place.output(), &controller.run(), &planted).await;
+    frozen.unwrap();
+    controller.held().await;
+    let (reason, message) = controller.refused().await;
+    assert_eq!(reason, "PlanImpossible");
+    assert!(message.contains(&place.uri("secrets/")), "{message}");
+    assert!(message.contains("delete it"), "{message}");
 }

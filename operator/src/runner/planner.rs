@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use storage::state::RunId;
 use storage::state::diff::{Decision, Policy};
 use storage::state::join::{Diff, Planned, Shard};
+use storage::state::layout;
 use storage::state::manifest::{ManifestPart, Recorded, Totals};
 use storage::state::merge::OnDamage;
 use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanSummary, PlanWriter};
@@ -85,6 +86,20 @@ async fn attempt(session: &Session) -> Result<PlanTotals, Failed> {
             message: "the frozen manifest has no spec.dataset.mainPrefix".to_owned(),
         });
     };
+    // The stores were opened for the prefixes of the object. Whoever can write below the output
+    // could have left a manifest that names another one to read.
+    let asked = session.hold.manifest["spec"]["dataset"]["mainPrefix"].as_str();
+    if asked != Some(main) {
+        return Err(Failed::Refused {
+            reason: "PlanImpossible",
+            message: format!(
+                "the frozen manifest {} reads {main}, the SidecarJob reads {}: delete it, and ask \
+                 for a re-run",
+                layout::frozen_job(&session.run),
+                asked.unwrap_or("nothing"),
+            ),
+        });
+    }
     let main = session.stores().open(main)?;
     let request = PlanRequest {
         run: session.run.clone(),
