@@ -80,7 +80,8 @@ impl Finisher {
     /// For a run whose CPU work may take `threads` threads, and `memory` bytes.
     pub fn new(job: Arc<Job>, fence: Fence, stop: Stop, threads: usize, memory: u64) -> Self {
         let room = image_budget(memory, job.has_lookups());
-        let images = ImageStage::new(&job.filters, room, threads);
+        let clock = Arc::<CpuClock>::default();
+        let images = ImageStage::new(&job.filters, room, threads, clock.clone());
         if let Some(megapixels) = images.narrowed_megapixels() {
             tracing::warn!(
                 "memory is enough for images of about {megapixels:.0} megapixels; larger ones count as too_large: raise --memory, or lower limits.maxPixels to have the same result everywhere"
@@ -92,7 +93,7 @@ impl Finisher {
             fence,
             stop,
             cpu: Arc::new(Semaphore::new(threads)),
-            clock: Arc::default(),
+            clock,
         }
     }
 
@@ -175,7 +176,12 @@ impl Finisher {
             } = encode::sidecar(&shard, produced, &digest)?;
             Ok((payload(bytes), rows, counts, matched, sources))
         });
-        let (payload, rows, columns, matched, sources) = built.await?;
+        let (payload, rows, columns, mut matched, sources) = built.await?;
+        if !self.job.filters.is_empty() && !self.job.has_lookups() && self.job.siblings.is_empty() {
+            // Nothing is matched with anything: what counts is whether images can be judged.
+            let failed: u64 = errors.values().map(|(rows, _)| rows).sum();
+            matched = rows.saturating_sub(failed);
+        }
         let output = publish(&self.job, &self.fence, line, payload).await?;
         Ok(ShardDone {
             rows,
