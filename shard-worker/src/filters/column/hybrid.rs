@@ -52,7 +52,12 @@ pub fn differences(source: &mut impl Read, count: usize) -> io::Result<(Vec<i64>
     let parts = source.varint()? as usize;
     let total = source.varint()? as usize;
     let mut value = signed(source.varint()?);
-    if total != count || parts == 0 || parts > block || block % parts != 0 || block > 1 << 20 {
+    if total != count
+        || parts == 0
+        || parts > block
+        || !block.is_multiple_of(parts)
+        || block > 1 << 20
+    {
         return Err(malformed(
             "a header of differences that contradicts the page",
         ));
