@@ -258,6 +258,11 @@ impl Job {
         }
     }
 
+    /// Whether images are judged and nothing is matched with anything.
+    pub fn only_judges_images(&self) -> bool {
+        !self.filters.is_empty() && !self.has_lookups() && self.siblings.is_empty()
+    }
+
     /// Whether a run has a pass over a side input, which a chunk of many shards shares.
     pub fn has_lookups(&self) -> bool {
         !self.lookups.is_empty()

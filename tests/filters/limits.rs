@@ -152,6 +152,11 @@ fn reports_count_reasons_and_name_the_first_rows() {
         "{}",
         run.outcome.stdout
     );
+    assert_eq!(
+        run.outcome.count("matched"),
+        1,
+        "rows whose image could be judged"
+    );
     let column = &run.outcome.report["columns"]["filter_luma"];
     assert_eq!(
         (column["populated"].as_u64(), column["null"].as_u64()),

@@ -38,11 +38,7 @@ impl Steps {
             let here = luma.row(row);
             if luma.width > BLOCK {
                 let all = distance(level, &here[..luma.width - 1], &here[1..]);
-                let edges = here[BLOCK - 1..].chunks(BLOCK);
-                let on_grid: u64 = edges
-                    .filter(|edge| edge.len() > 1)
-                    .map(|edge| u64::from(edge[0].abs_diff(edge[1])))
-                    .sum();
+                let on_grid = u64::from(grid_steps(&here[BLOCK - 1..]));
                 self.across.on_grid += on_grid;
                 self.across.off_grid += all - on_grid;
             }
@@ -73,16 +69,35 @@ impl Steps {
     }
 }
 
+/// Sum of the steps from each block to the next, of a row that begins with a block's last pixel.
+fn grid_steps(row: &[u8]) -> u32 {
+    let (edges, rest) = row.as_chunks::<BLOCK>();
+    let mut sum = 0;
+    for edge in edges {
+        sum += u32::from(edge[0].abs_diff(edge[1]));
+    }
+    if let [last, next, ..] = rest {
+        sum += u32::from(last.abs_diff(*next));
+    }
+    sum
+}
+
 fn distance(level: Level, left: &[u8], right: &[u8]) -> u64 {
-    let runs = left.chunks(RUN).zip(right.chunks(RUN));
-    runs.map(|(left, right)| u64::from(dispatch!(level, _simd => differences(left, right))))
-        .sum()
+    let mut sum = 0;
+    for start in (0..left.len()).step_by(RUN) {
+        let end = (start + RUN).min(left.len());
+        let (left, right) = (&left[start..end], &right[start..end]);
+        sum += u64::from(dispatch!(level, _simd => differences(left, right)));
+    }
+    sum
 }
 
 #[inline(always)]
 fn differences(left: &[u8], right: &[u8]) -> u32 {
-    let pairs = left.iter().zip(right);
-    pairs
-        .map(|(left, right)| u32::from(left.abs_diff(*right)))
-        .sum()
+    let right = &right[..left.len()];
+    let mut sum = 0;
+    for at in 0..left.len() {
+        sum += u32::from(left[at].abs_diff(right[at]));
+    }
+    sum
 }

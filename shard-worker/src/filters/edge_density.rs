@@ -143,11 +143,13 @@ impl Canny {
 
 #[inline(always)]
 fn down([above, here, below]: [&[u8]; 3], smooth: &mut [i16], steps: &mut [i16]) {
-    let rows = above.iter().zip(here).zip(below);
-    for ((((above, here), below), smooth), step) in rows.zip(smooth).zip(steps) {
-        let (above, here, below) = (i16::from(*above), i16::from(*here), i16::from(*below));
-        *smooth = above + 2 * here + below;
-        *step = below - above;
+    let width = smooth.len();
+    let (above, here, below) = (&above[..width], &here[..width], &below[..width]);
+    let steps = &mut steps[..width];
+    for at in 0..width {
+        let (above, below) = (i16::from(above[at]), i16::from(below[at]));
+        smooth[at] = above + 2 * i16::from(here[at]) + below;
+        steps[at] = below - above;
     }
 }
 
@@ -175,8 +177,9 @@ fn across(smooth: &[i16], steps: &[i16], dx: &mut [i16], dy: &mut [i16], magnitu
 fn ridges(dx: &[i16], dy: &[i16], [above, here, below]: [&[i16]; 3], marks: &mut [u8]) {
     let width = marks.len();
     let (dx, dy) = (&dx[..width], &dy[..width]);
-    let [above, here, below] =
-        [above, here, below].map(|row| [&row[..width], &row[1..=width], &row[2..width + 2]]);
+    let above = [&above[..width], &above[1..=width], &above[2..width + 2]];
+    let here = [&here[..width], &here[1..=width], &here[2..width + 2]];
+    let below = [&below[..width], &below[1..=width], &below[2..width + 2]];
     for at in 0..width {
         let (ax, ay) = (dx[at].unsigned_abs(), dy[at].unsigned_abs());
         let steep = ((u32::from(ax) * 27146) >> 16) as u16;

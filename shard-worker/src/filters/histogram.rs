@@ -38,11 +38,11 @@ impl<const BINS: usize> Histogram<BINS> {
         let [first, second, third, fourth] = &mut *self.tables;
         let (fours, rest) = values.as_chunks::<TABLES>();
         for four in fours {
-            let [a, b, c, d] = four.map(|value| value.into() & mask);
-            first[a] += 1;
-            second[b] += 1;
-            third[c] += 1;
-            fourth[d] += 1;
+            // Spelled out: array functions are not inlined in every build.
+            first[four[0].into() & mask] += 1;
+            second[four[1].into() & mask] += 1;
+            third[four[2].into() & mask] += 1;
+            fourth[four[3].into() & mask] += 1;
         }
         for value in rest {
             first[(*value).into() & mask] += 1;

@@ -19,6 +19,7 @@ use crate::filters::table;
 use crate::job::Job;
 use crate::parquet_file::ParquetFile;
 use crate::run::finisher::Task;
+use crate::workers::CpuClock;
 
 /// Rows that are named for each reason.
 pub const EXAMPLES: usize = 10;
@@ -42,6 +43,7 @@ pub struct Computed {
 pub struct ImageStage {
     steps: Vec<Step>,
     budget: ByteBudget,
+    clock: Arc<CpuClock>,
     /// Shards whose images are read at once.
     places: Semaphore,
     in_flight: usize,
@@ -58,8 +60,14 @@ struct Step {
 type Judgement = Result<(Vec<ArrayRef>, Vec<Option<Reason>>), ShardError>;
 
 impl ImageStage {
-    /// For `threads` threads that may hold `memory` bytes for images.
-    pub fn new(specs: &[ComputeFilters], memory: u64, threads: usize) -> Self {
+    /// For `threads` threads that may hold `memory` bytes for images; the time of reading them
+    /// is added to `clock`.
+    pub fn new(
+        specs: &[ComputeFilters],
+        memory: u64,
+        threads: usize,
+        clock: Arc<CpuClock>,
+    ) -> Self {
         let encoded = memory / ENCODED_SHARE;
         let decoded = memory - encoded;
         let steps = specs.iter().map(|spec| Step {
@@ -69,6 +77,7 @@ impl ImageStage {
         Self {
             steps: steps.collect(),
             budget: ByteBudget::new(encoded),
+            clock,
             places: Semaphore::new(threads + 1),
             in_flight: 2 * threads,
             scratches: Arc::default(),
@@ -108,7 +117,12 @@ impl ImageStage {
             // One byte more tells that an image is larger than it may be.
             let keep = usize::try_from(step.judge.limits().bytes).unwrap_or(usize::MAX);
             let found = ImageColumn::find(main, name, keep.saturating_add(1))?;
-            let (mut batches, reading) = column::open(found, job.main.clone(), self.budget.clone());
+            let (mut batches, reading) = column::open(
+                found,
+                job.main.clone(),
+                self.budget.clone(),
+                self.clock.clone(),
+            );
             let reading = Task::spawn(reading);
             let batches = futures::stream::poll_fn(move |context| batches.poll_recv(context));
             let mut judged = batches

@@ -107,20 +107,24 @@ impl Windows {
 
 #[inline(always)]
 fn enter(row: &[u8], columns: &mut [u16], squares: &mut [u32]) {
-    for ((value, column), square) in row.iter().zip(columns).zip(squares) {
-        let value = u16::from(*value);
-        *column += value;
-        *square += u32::from(value * value);
+    let width = row.len();
+    let (columns, squares) = (&mut columns[..width], &mut squares[..width]);
+    for at in 0..width {
+        let value = u16::from(row[at]);
+        columns[at] += value;
+        squares[at] += u32::from(value * value);
     }
 }
 
 #[inline(always)]
 fn slide(entering: &[u8], leaving: &[u8], columns: &mut [u16], squares: &mut [u32]) {
-    let rows = entering.iter().zip(leaving);
-    for (((entering, leaving), column), square) in rows.zip(columns).zip(squares) {
-        let (entering, leaving) = (u16::from(*entering), u16::from(*leaving));
-        *column = column.wrapping_add(entering).wrapping_sub(leaving);
-        *square = square
+    let width = entering.len();
+    let leaving = &leaving[..width];
+    let (columns, squares) = (&mut columns[..width], &mut squares[..width]);
+    for at in 0..width {
+        let (entering, leaving) = (u16::from(entering[at]), u16::from(leaving[at]));
+        columns[at] = columns[at].wrapping_add(entering).wrapping_sub(leaving);
+        squares[at] = squares[at]
             .wrapping_add(u32::from(entering * entering))
             .wrapping_sub(u32::from(leaving * leaving));
     }
@@ -130,8 +134,20 @@ fn slide(entering: &[u8], leaving: &[u8], columns: &mut [u16], squares: &mut [u3
 #[inline(always)]
 fn deviations(columns: &[u16], squares: &[u32], roots: &mut [f32]) -> u32 {
     let width = roots.len();
-    let columns: [&[u16]; WINDOW] = std::array::from_fn(|at| &columns[at..at + width]);
-    let squares: [&[u32]; WINDOW] = std::array::from_fn(|at| &squares[at..at + width]);
+    let columns = [
+        &columns[..width],
+        &columns[1..width + 1],
+        &columns[2..width + 2],
+        &columns[3..width + 3],
+        &columns[4..width + 4],
+    ];
+    let squares = [
+        &squares[..width],
+        &squares[1..width + 1],
+        &squares[2..width + 2],
+        &squares[3..width + 3],
+        &squares[4..width + 4],
+    ];
     let mut flat = 0_u32;
     for at in 0..width {
         // At most 25 * 255, so both the sum and its square fit.

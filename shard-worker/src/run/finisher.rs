@@ -80,7 +80,8 @@ impl Finisher {
     /// For a run whose CPU work may take `threads` threads, and `memory` bytes.
     pub fn new(job: Arc<Job>, fence: Fence, stop: Stop, threads: usize, memory: u64) -> Self {
         let room = image_budget(memory, job.has_lookups());
-        let images = ImageStage::new(&job.filters, room, threads);
+        let clock = Arc::<CpuClock>::default();
+        let images = ImageStage::new(&job.filters, room, threads, clock.clone());
         if let Some(megapixels) = images.narrowed_megapixels() {
             tracing::warn!(
                 "memory is enough for images of about {megapixels:.0} megapixels; larger ones count as too_large: raise --memory, or lower limits.maxPixels to have the same result everywhere"
@@ -92,7 +93,7 @@ impl Finisher {
             fence,
             stop,
             cpu: CpuQueue::new(threads),
-            clock: Arc::default(),
+            clock,
         }
     }
 
@@ -169,13 +170,21 @@ impl Finisher {
             .images
             .compute(&self.job, &shard.files.main, |work| self.on_cpu(&uri, work))
             .await?;
+        // Where nothing is matched with anything, what counts is whether images can be judged.
+        let unjudged = self
+            .job
+            .only_judges_images()
+            .then(|| errors.values().map(|(rows, _)| rows).sum::<u64>());
         let built = self.on_cpu(&uri, move || {
             let seen = found_for(&found, number);
             let produced = Produced {
                 found: &seen,
                 computed: &computed,
             };
-            let (matched, sources) = matches(&shard, &found, number, &lookups);
+            let (mut matched, sources) = matches(&shard, &found, number, &lookups);
+            if let Some(unjudged) = unjudged {
+                matched = (shard.files.main.num_rows() as u64).saturating_sub(unjudged);
+            }
             let Sidecar {
                 bytes,
                 rows,

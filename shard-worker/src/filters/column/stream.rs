@@ -3,22 +3,26 @@
 
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::thread;
 
 use bytes::{Buf, Bytes};
 use parquet::basic::Type as PhysicalType;
 use storage::Store;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::error::ShardError;
 use crate::filters::column::chunk::{self, ChunkShape, Sink};
 use crate::parquet_file::{ParquetFile, chunk_range};
+use crate::run::batch::guarded;
+use crate::workers::CpuClock;
 
 /// Bytes fetched by one request.
 const RANGE: u64 = 4 << 20;
 /// Bytes after which a batch is full.
-const BATCH: usize = 4 << 20;
+const BATCH: usize = 1 << 20;
 /// Images after which a batch is full.
-const MOST_IMAGES: usize = 256;
+const MOST_IMAGES: usize = 64;
 /// What a permit of the budget stands for.
 const PERMIT: u64 = 1 << 10;
 
@@ -40,12 +44,12 @@ impl ByteBudget {
     }
 
     /// Waits for a share; what exceeds the budget takes all of it. `None` at the end of the run.
-    fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    fn take(&self, bytes: usize, runtime: &Handle) -> Option<OwnedSemaphorePermit> {
         let wanted = (bytes as u64)
             .div_ceil(PERMIT)
             .clamp(1, u64::from(self.all)) as u32;
         let waiting = self.permits.clone().acquire_many_owned(wanted);
-        tokio::runtime::Handle::current().block_on(waiting).ok()
+        runtime.block_on(waiting).ok()
     }
 }
 
@@ -125,11 +129,12 @@ impl ImageColumn {
 }
 
 /// Starts reading: batches of images, and in the end the rows. Both stop when the receiver is
-/// dropped.
+/// dropped. The time that reading takes is added to `clock`.
 pub fn open(
     column: ImageColumn,
     store: Arc<dyn Store>,
     budget: ByteBudget,
+    clock: Arc<CpuClock>,
 ) -> (
     mpsc::Receiver<Batch>,
     impl Future<Output = Result<Rows, ShardError>> + Send + 'static,
@@ -139,23 +144,27 @@ pub fn open(
     let fetching = fetch(column.clone(), store, range_sender);
     let reading = async move {
         let uri = column.uri.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        let (done, read) = oneshot::channel();
+        let runtime = Handle::current();
+        // A thread of its own: it mostly waits, and would keep one of the few blocking threads
+        // from computing.
+        let reader = move || {
             let source = Ranges {
                 ranges,
                 current: Bytes::new(),
                 taken: 0,
             };
-            read(&column, source, batch_sender, budget)
-        });
+            let reading = || self::read(&column, source, batch_sender, budget, &runtime);
+            let _ = done.send(clock.time(|| guarded(&column.uri, reading)));
+        };
+        let spawned = thread::Builder::new()
+            .name("images".to_owned())
+            .spawn(reader);
+        spawned.map_err(|error| ShardError::malformed(&uri, format!("no thread: {error}")))?;
         let (fetched, read) = tokio::join!(fetching, read);
         // What cannot be fetched cannot be read either: the cause counts.
         fetched?;
-        read.unwrap_or_else(|error| {
-            Err(ShardError::Panic {
-                uri,
-                message: error.to_string(),
-            })
-        })
+        read.unwrap_or(Err(ShardError::Stopped))
     };
     (batches, reading)
 }
@@ -191,10 +200,12 @@ fn read(
     mut source: Ranges,
     batches: mpsc::Sender<Batch>,
     budget: ByteBudget,
+    runtime: &Handle,
 ) -> Result<Rows, ShardError> {
     let mut batcher = Batcher {
         batches,
         budget,
+        runtime,
         images: Vec::new(),
         bytes: 0,
         sent: 0,
@@ -245,9 +256,10 @@ impl Read for Ranges {
 }
 
 /// Gathers images into batches.
-struct Batcher {
+struct Batcher<'a> {
     batches: mpsc::Sender<Batch>,
     budget: ByteBudget,
+    runtime: &'a Handle,
     images: Vec<Vec<u8>>,
     bytes: usize,
     /// Images sent off.
@@ -255,13 +267,16 @@ struct Batcher {
     rows: Rows,
 }
 
-impl Batcher {
+impl Batcher<'_> {
     fn send(&mut self) -> io::Result<()> {
         if self.images.is_empty() {
             return Ok(());
         }
         let gone = || io::Error::other("nobody waits for its images any more");
-        let permit = self.budget.take(self.bytes).ok_or_else(gone)?;
+        let permit = self
+            .budget
+            .take(self.bytes, self.runtime)
+            .ok_or_else(gone)?;
         self.sent += self.images.len() as u32;
         self.bytes = 0;
         let images = std::mem::take(&mut self.images);
@@ -271,7 +286,7 @@ impl Batcher {
     }
 }
 
-impl Sink for Batcher {
+impl Sink for Batcher<'_> {
     fn image(&mut self, bytes: Vec<u8>) -> io::Result<()> {
         self.bytes += bytes.len();
         self.images.push(bytes);
