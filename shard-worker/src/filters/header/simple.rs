@@ -28,6 +28,10 @@ pub fn png(bytes: &[u8]) -> Result<Header, Reason> {
             has_exif = true;
             header.exif = exif::parse(bytes.get(body..end).unwrap_or_default());
         }
+        // The decoder panics on half a colour.
+        if name == b"PLTE" && !size.is_multiple_of(3) {
+            return Err(Reason::Undecodable);
+        }
         has_pixels |= name == b"IDAT";
         if has_pixels && has_exif {
             break;
