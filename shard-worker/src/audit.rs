@@ -191,6 +191,9 @@ fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
         .flat_map(|&lookup| job.lookups[lookup].columns())
         .map(|field| field.name().as_str())
         .collect();
+    let has_reasons = job.declared.iter().any(|field| field.name() == ERRORS);
+    let only_measures =
+        has_reasons && !job.filters.is_empty() && !job.has_lookups() && job.siblings.is_empty();
     for field in &job.declared {
         let Some(root) = file.root(field.name()) else {
             continue;
@@ -205,10 +208,14 @@ fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
             if field.name() == ERRORS && !job.filters.is_empty() {
                 count_reasons(&array, &file.meta.key, start, &mut part.row_errors);
             }
-            let decides = deciding.is_empty() || deciding.contains(&field.name().as_str());
+            // The run counts rows whose image could be judged: those without a reason.
+            let by_reason = only_measures && field.name() == ERRORS;
+            let decides = by_reason
+                || !only_measures
+                    && (deciding.is_empty() || deciding.contains(&field.name().as_str()));
             for row in 0..array.len() {
                 if decides && !matched[start + row] {
-                    matched[start + row] = !is_missing(&array, row);
+                    matched[start + row] = is_missing(&array, row) == by_reason;
                 }
             }
             start += array.len();

@@ -166,6 +166,7 @@ fn reports_count_reasons_and_name_the_first_rows() {
     // The audit finds the same in the output.
     let audit = run.audit();
     assert_eq!(audit["row_errors"], *errors);
+    assert_eq!(audit["matched"], 1);
     assert_eq!(audit["columns"]["filter_luma"], *column);
 }
 
