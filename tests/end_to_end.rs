@@ -7,10 +7,10 @@
 mod outputs;
 #[path = "end_to_end/place.rs"]
 mod place;
+#[path = "sidecar_jobs.rs"]
+mod sidecar_jobs;
 #[path = "end_to_end/site.rs"]
 mod site;
-#[path = "end_to_end/standing.rs"]
-mod standing;
 #[path = "worker_program.rs"]
 mod worker_program;
 

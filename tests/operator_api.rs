@@ -9,6 +9,8 @@ mod operator;
 mod place;
 #[path = "operator_api/pods.rs"]
 mod pods;
+#[path = "sidecar_jobs.rs"]
+mod sidecar_jobs;
 #[path = "operator_api/standing.rs"]
 mod standing;
 #[path = "worker_program.rs"]

@@ -17,10 +17,10 @@ use storage::state::plan::{
     Existing, ExistingAction, PlanHeader, PlanLine, PlanReader, PlanSummary, PlanWriter,
 };
 use storage::state::report::{
-    ChunkReport, ChunkState, ColumnCounts, Counts, Failure, LinesHeader, MainShard, ReportWriter,
-    ShardLine, ShardStatus, SourceCounts,
+    ChunkReport, ChunkState, ColumnCounts, Counts, Failure, ReportWriter, SourceCounts,
 };
 use storage::state::sentinel::Sentinel;
+use storage::state::shard_lines::{LinesHeader, MainShard, ShardLine, ShardStatus};
 use storage::state::{frozen_job, layout};
 
 fn plan_line(chunk: u64, number: u64) -> PlanLine {
@@ -62,13 +62,9 @@ async fn a_chunk_is_read_from_its_part_of_the_plan() {
     );
 
     for chunk in 0..10 {
-        let mut reader = PlanReader::open_chunk(&*store, &run(1), chunk, 4)
+        let lines = PlanReader::read_range(&*store, &run(1), chunk..chunk + 1, 4)
             .await
             .unwrap();
-        let mut lines = Vec::new();
-        while let Some(line) = reader.next_line().unwrap() {
-            lines.push(line);
-        }
         let expected: Vec<_> = (chunk * 5..chunk * 5 + 5)
             .map(|number| plan_line(chunk, number))
             .collect();
@@ -78,7 +74,7 @@ async fn a_chunk_is_read_from_its_part_of_the_plan() {
     assert_eq!(last.header().chunks, 8..12);
     assert_eq!(std::iter::from_fn(|| last.next_line().unwrap()).count(), 10);
     assert!(
-        PlanReader::open_chunk(&*store, &run(1), 12, 4)
+        PlanReader::read_range(&*store, &run(1), 12..13, 4)
             .await
             .is_err()
     );

@@ -14,9 +14,8 @@ use storage::state::diff::{Decision, Policy, RedoReason};
 use storage::state::join::{Diff, Shard};
 use storage::state::manifest::{Completeness, Manifest, ManifestPart, Recorded, Seal, Totals};
 use storage::state::merge::OnDamage;
-use storage::state::report::{
-    ChunkReport, MainShard, OutputShard, ReportWriter, ShardLine, ShardStatus, write_lines,
-};
+use storage::state::report::{ChunkReport, ReportWriter};
+use storage::state::shard_lines::{MainShard, OutputShard, ShardLine, ShardStatus, write_lines};
 use storage::state::{StateError, layout};
 use storage::{ListPage, ObjectMeta, Store};
 

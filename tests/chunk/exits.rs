@@ -2,7 +2,8 @@
 
 use harness::dataset::{Shape, path};
 use storage::state::layout;
-use storage::state::report::{ChunkState, ShardStatus};
+use storage::state::report::ChunkState;
+use storage::state::shard_lines::ShardStatus;
 
 use crate::operator::{Operator, SHAPE};
 use crate::place::Place;

@@ -2,7 +2,8 @@
 
 use harness::dataset::{Shape, join_job};
 use harness::run_files::Wanted;
-use storage::state::report::{ChunkState, ShardStatus};
+use storage::state::report::ChunkState;
+use storage::state::shard_lines::ShardStatus;
 
 use crate::operator::{Operator, SHAPE};
 use crate::place::{Place, assert_same_bytes};

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use harness::dataset::{Shape, full_job};
 use harness::run_files::{RunFiles, Wanted};
 use serde_json::Value;
-use storage::state::report::{ChunkReport, ShardLine, ShardLines};
+use storage::state::report::ChunkReport;
+use storage::state::shard_lines::{ShardLine, ShardLines};
 
 use crate::place::Place;
 use crate::worker::{Ended, Worker};

@@ -10,6 +10,29 @@ use storage::state::report::ChunkState;
 
 use crate::operator::{Operator, SHAPE};
 use crate::place::{Place, assert_same_bytes};
+use crate::worker::Running;
+
+/// Method and path of the requests that publish shards.
+const PUBLISHING: (&str, &str) = ("PUT", "/out/source_");
+
+/// Starts the pod of index 0 behind a proxy that treats all of these requests alike.
+fn behind_a_proxy(
+    operator: &Operator,
+    place: &Place,
+    (method, path): (&'static str, &'static str),
+    fault: Fault,
+) -> (FaultProxy, Running) {
+    let proxy = FaultProxy::start(place.server().address(), 6);
+    proxy.add(Rule::once(method, path, fault).one_in(1));
+    let endpoint = [("AWS_ENDPOINT_URL_S3", proxy.endpoint())];
+    let pod = operator.pod(0).environment(&endpoint).start();
+    (proxy, pod)
+}
+
+fn publishes(proxy: &FaultProxy) -> bool {
+    let seen = proxy.seen();
+    seen.iter().any(|seen| seen.target.contains(PUBLISHING.1))
+}
 
 /// A pod is paused just before it publishes; the one that replaces it does the item; then the
 /// first goes on. Each shard is there once, and the first finds that its work is done.
@@ -20,19 +43,8 @@ fn two_pods_of_one_index_make_each_shard_once() {
     };
     let operator = Operator::plan(&place, "out");
     operator.batch(&[[0, 36]]);
-    let proxy = FaultProxy::start(place.server().address(), 6);
-    proxy.add(Rule::once("PUT", "/out/source_", Fault::LoseRequest).one_in(1));
-    let mut first = operator
-        .pod(0)
-        .environment(&[("AWS_ENDPOINT_URL_S3", proxy.endpoint())])
-        .start();
-    let publishes = || {
-        proxy
-            .seen()
-            .iter()
-            .any(|seen| seen.target.contains("/out/source_"))
-    };
-    assert!(first.until(publishes));
+    let (proxy, mut first) = behind_a_proxy(&operator, &place, PUBLISHING, Fault::LoseRequest);
+    assert!(first.until(|| publishes(&proxy)));
     first.signal(Signal::STOP);
     assert!(place.names("out").is_empty());
 
@@ -65,13 +77,8 @@ fn a_stopped_pod_takes_nothing_from_the_one_that_replaced_it() {
     };
     let operator = Operator::plan(&place, "out");
     operator.batch(&[[0, 36]]);
-    let proxy = FaultProxy::start(place.server().address(), 6);
     let delay = Fault::Delay(Duration::from_millis(200));
-    proxy.add(Rule::once("PUT", "/out/source_", delay).one_in(1));
-    let mut first = operator
-        .pod(0)
-        .environment(&[("AWS_ENDPOINT_URL_S3", proxy.endpoint())])
-        .start();
+    let (_proxy, mut first) = behind_a_proxy(&operator, &place, PUBLISHING, delay);
     assert!(first.until(|| place.names("out").len() >= 2));
     first.signal(Signal::STOP);
     operator.run(0, 0);
@@ -98,13 +105,8 @@ fn a_pod_publishes_nothing_after_the_lock_is_lost() {
     };
     let operator = Operator::plan(&place, "out");
     operator.batch(&[[0, 36]]);
-    let proxy = FaultProxy::start(place.server().address(), 6);
     let delay = Fault::Delay(Duration::from_secs(3));
-    proxy.add(Rule::once("GET", "/main/source_", delay).one_in(1));
-    let mut pod = operator
-        .pod(0)
-        .environment(&[("AWS_ENDPOINT_URL_S3", proxy.endpoint())])
-        .start();
+    let (_proxy, mut pod) = behind_a_proxy(&operator, &place, ("GET", "/main/source_"), delay);
     assert!(pod.until(|| operator.report(0).is_some()));
     pod.signal(Signal::STOP);
     assert!(place.names("out").is_empty());
@@ -144,17 +146,8 @@ fn a_pod_that_can_not_publish_notices_that_the_lock_is_lost() {
     };
     let operator = Operator::plan(&place, "out");
     operator.batch(&[[0, 36]]);
-    let proxy = FaultProxy::start(place.server().address(), 6);
-    proxy.add(Rule::once("PUT", "/out/source_", Fault::LoseRequest).one_in(1));
-    let mut pod = operator
-        .pod(0)
-        .environment(&[("AWS_ENDPOINT_URL_S3", proxy.endpoint())])
-        .start();
-    let publishes = || {
-        let seen = proxy.seen();
-        seen.iter().any(|seen| seen.target.contains("/out/source_"))
-    };
-    assert!(pod.until(publishes));
+    let (proxy, mut pod) = behind_a_proxy(&operator, &place, PUBLISHING, Fault::LoseRequest);
+    assert!(pod.until(|| publishes(&proxy)));
     operator.release();
     pod.wait().expect(4).says(&["was released or removed"]);
     assert!(place.names("out").is_empty());

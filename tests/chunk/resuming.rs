@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use harness::fault_proxy::{Fault, FaultProxy, Rule};
 use rustix::process::Signal;
-use storage::state::report::{ChunkState, ShardStatus};
+use storage::state::report::ChunkState;
+use storage::state::shard_lines::ShardStatus;
 
 use crate::operator::{Operator, SHAPE};
 use crate::place::{Place, Shards, assert_same_bytes};

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::outputs::Witness;
 use crate::place::Place;
+use crate::sidecar_jobs::{counts, is_true, words};
 use crate::site::shared;
-use crate::standing::{counts, is_true, words};
 
 #[tokio::test]
 async fn a_canary_that_finds_too_little_stops_the_run() {

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::outputs::Witness;
 use crate::place::{Place, eventually};
+use crate::sidecar_jobs::counts;
 use crate::site::shared;
-use crate::standing::counts;
 
 #[tokio::test]
 async fn a_deleted_job_takes_its_pods_along_and_leaves_its_shards() {

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::outputs::Witness;
 use crate::place::Place;
+use crate::sidecar_jobs::{is_true, words};
 use crate::site::{alone, shared};
-use crate::standing::{is_true, words};
 
 /// No attempt was lost: whoever had to leave was replaced within its Job.
 async fn assert_one_attempt(place: &Place, name: &str) {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crds::SidecarJob;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -11,20 +11,18 @@ use harness::dataset::{Shape, full_job, join_job};
 use harness::s3_server::S3Server;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
-use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use storage::{AccessKey, Payload, PutCondition, StorageConfig, Stores};
 use tempfile::TempDir;
 
 use crate::outputs::{self, Shards, Witness, assert_same};
+use crate::sidecar_jobs::{self, counts, is_true, lay_over};
 use crate::site;
-use crate::standing::{counts, is_true};
 
 /// Much longer than anything takes, even on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(300);
-const POLL: Duration = Duration::from_millis(100);
 const UPLOADS_IN_FLIGHT: usize = 16;
 
 /// Where a test works.
@@ -215,10 +213,7 @@ impl Place {
     }
 
     pub async fn patch(&self, name: &str, patch: &Value) -> SidecarJob {
-        let parameters = PatchParams::default();
-        let patch = Patch::Merge(patch);
-        let patched = self.objects().patch(name, &parameters, &patch).await;
-        patched.unwrap()
+        sidecar_jobs::patch(&self.objects(), name, patch).await
     }
 
     /// What `shard-worker run` on this machine makes of the same spec.
@@ -241,19 +236,7 @@ impl Place {
         what: &str,
         is_right: impl Fn(&SidecarJob) -> bool,
     ) -> SidecarJob {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            let object = self.object(name).await;
-            if is_right(&object) {
-                return object;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{name} is not {what} after {LIMIT:?}: {:#}",
-                json!(object.status)
-            );
-            tokio::time::sleep(POLL).await;
-        }
+        sidecar_jobs::wait(&self.objects(), LIMIT, name, what, is_right).await
     }
 
     /// Waits for the end of a job that is to complete.
@@ -332,15 +315,8 @@ impl Place {
 
     /// Reasons of the events about an object.
     pub async fn reasons(&self, name: &str) -> Vec<String> {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
-        let all = events.list(&ListParams::default()).await.unwrap();
-        let about = all.into_iter().filter(|event| {
-            let regarding = event.regarding.as_ref();
-            regarding.is_some_and(|regarding| regarding.name.as_deref() == Some(name))
-        });
-        about
-            .map(|event| event.reason.unwrap_or_default())
-            .collect()
+        let events = sidecar_jobs::events(&self.client, &self.namespace, name).await;
+        events.into_iter().map(|(reason, _)| reason).collect()
     }
 }
 
@@ -349,15 +325,8 @@ fn output_uri(name: &str) -> String {
 }
 
 /// Waits until something is so.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not after {LIMIT:?}");
-        tokio::time::sleep(POLL).await;
-    }
+pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    sidecar_jobs::eventually(LIMIT, what, look).await
 }
 
 fn files_below(folder: &Path) -> Vec<PathBuf> {
@@ -374,15 +343,4 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
         }
     }
     found
-}
-
-fn lay_over(below: &mut Value, above: &Value) {
-    match (below, above) {
-        (Value::Object(below), Value::Object(above)) => {
-            for (name, value) in above {
-                lay_over(below.entry(name.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (below, above) => *below = above.clone(),
-    }
 }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::outputs::{Witness, assert_same};
 use crate::place::Place;
+use crate::sidecar_jobs::{counts, is_true, words};
 use crate::site::shared;
-use crate::standing::{counts, is_true, words};
 
 const POISONED: [usize; 3] = [4, 17, 33];
 

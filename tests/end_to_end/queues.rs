@@ -71,7 +71,7 @@ async fn jobs_wait_until_their_queue_admits_them() {
             }
         }
         let object = place.object("photos").await;
-        crate::standing::is_true(&object, "Complete").then_some(())
+        crate::sidecar_jobs::is_true(&object, "Complete").then_some(())
     })
     .await;
     assert!(admitted.len() >= 2, "canary and bulk: {admitted:?}");

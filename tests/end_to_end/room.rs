@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::outputs::Witness;
 use crate::place::Place;
+use crate::sidecar_jobs::{is_true, words};
 use crate::site::shared;
-use crate::standing::{is_true, words};
 
 #[tokio::test]
 async fn workers_that_fit_nowhere_are_told_of_and_start_when_they_fit() {

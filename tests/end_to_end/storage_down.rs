@@ -2,8 +2,8 @@
 
 use crate::outputs::Witness;
 use crate::place::Place;
+use crate::sidecar_jobs::words;
 use crate::site::shared;
-use crate::standing::words;
 
 #[tokio::test]
 async fn a_store_that_is_away_delays_the_run_and_no_more() {

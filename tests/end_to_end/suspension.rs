@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::outputs::Witness;
 use crate::place::{Place, eventually};
+use crate::sidecar_jobs::{is_true, phase};
 use crate::site::shared;
-use crate::standing::{is_true, phase};
 
 #[tokio::test]
 async fn a_suspended_run_stands_still_and_goes_on() {

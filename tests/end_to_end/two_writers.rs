@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::outputs::Witness;
 use crate::place::Place;
+use crate::sidecar_jobs::{counts, is_true, phase, words};
 use crate::site::shared;
-use crate::standing::{counts, is_true, phase, words};
 
 #[tokio::test]
 async fn of_two_jobs_on_one_prefix_one_waits_and_starts_by_itself() {

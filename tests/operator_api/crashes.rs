@@ -9,8 +9,9 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 
 use crate::operator::Operator;
-use crate::place::{Place, eventually, everything, is_true, shards};
+use crate::place::{Place, eventually, everything, shards};
 use crate::pods::PodRunner;
+use crate::sidecar_jobs::is_true;
 
 fn done(object: &SidecarJob) -> i64 {
     let shards = object

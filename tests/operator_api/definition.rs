@@ -5,8 +5,9 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams}
 use serde_json::{Value, json};
 
 use crate::operator::Operator;
-use crate::place::{Place, eventually, is_true};
+use crate::place::{Place, eventually};
 use crate::pods::PodRunner;
+use crate::sidecar_jobs::is_true;
 
 const NAME: &str = "sidecarjobs.sidecarjob.dev";
 
@@ -90,15 +91,7 @@ async fn the_definition_is_upgraded_in_place_under_a_running_job() {
     place
         .create(&place.job("photos", &root, &json!({"canary": {"shards": 1}})))
         .await;
-    place
-        .wait("photos", "under way", |object| {
-            let shards = object
-                .status
-                .as_ref()
-                .and_then(|status| status.shards.clone());
-            shards.is_some_and(|shards| shards.done > 0)
-        })
-        .await;
+    place.wait_until_under_way("photos").await;
     let before = place.object("photos").await;
 
     // A later definition has more fields; the operator keeps working with the ones it knows.

@@ -15,8 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::operator::{Operator, Start};
-use crate::place::{Place, eventually, everything, is_true, phase, reason, repository, shards};
+use crate::place::{Place, eventually, everything, repository, shards};
 use crate::pods::PodRunner;
+use crate::sidecar_jobs::{is_true, phase, reason};
 
 const SECRET: &str = "a-secret-of-twenty-characters";
 

@@ -8,8 +8,9 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use crate::operator::{Operator, Start};
-use crate::place::{LIMIT, Place, is_true};
+use crate::place::{LIMIT, Place};
 use crate::pods::PodRunner;
+use crate::sidecar_jobs::is_true;
 
 /// Seconds of idleness: a minute, or what `make soak` asks for.
 fn idle_seconds() -> u64 {

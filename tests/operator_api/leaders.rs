@@ -6,8 +6,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::operator::{Operator, Start};
-use crate::place::{Place, eventually, is_true};
+use crate::place::{Place, eventually};
 use crate::pods::PodRunner;
+use crate::sidecar_jobs::is_true;
 
 fn leases(place: &Place) -> Api<Lease> {
     Api::namespaced(place.client.clone(), "sidecarjob-system")

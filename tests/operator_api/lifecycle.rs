@@ -9,8 +9,9 @@ use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
 use serde_json::json;
 
 use crate::operator::Operator;
-use crate::place::{Place, condition, eventually, is_true, phase, reason, shards};
+use crate::place::{Place, eventually, shards};
 use crate::pods::PodRunner;
+use crate::sidecar_jobs::{condition, is_true, phase, reason};
 use crate::standing::{Standing, standing};
 
 /// Notes every version of the objects of a place.
@@ -189,15 +190,7 @@ async fn a_suspended_job_starts_nothing_and_goes_on_afterwards() {
     place
         .create(&place.job("photos", &root, &json!({"canary": {"shards": 1}})))
         .await;
-    place
-        .wait("photos", "under way", |object| {
-            let shards = object
-                .status
-                .as_ref()
-                .and_then(|status| status.shards.clone());
-            shards.is_some_and(|shards| shards.done > 0)
-        })
-        .await;
+    place.wait_until_under_way("photos").await;
     place
         .patch("photos", &json!({"spec": {"suspend": true}}))
         .await;

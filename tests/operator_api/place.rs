@@ -2,19 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crds::SidecarJob;
 use harness::cluster::Cluster;
 use harness::dataset::{Shape, join_job};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::core::DynamicObject;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
+
+use crate::sidecar_jobs::{self, counts, is_true, lay_over};
 
 /// Longest wait for anything.
 pub const LIMIT: Duration = Duration::from_secs(180);
@@ -135,12 +137,7 @@ impl Place {
     }
 
     pub async fn patch(&self, name: &str, patch: &Value) -> SidecarJob {
-        let parameters = PatchParams::default();
-        let patched = self
-            .objects()
-            .patch(name, &parameters, &Patch::Merge(patch))
-            .await;
-        patched.unwrap()
+        sidecar_jobs::patch(&self.objects(), name, patch).await
     }
 
     /// Waits until a SidecarJob is as `is_right` says.
@@ -150,19 +147,13 @@ impl Place {
         what: &str,
         is_right: impl Fn(&SidecarJob) -> bool,
     ) -> SidecarJob {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            let object = self.object(name).await;
-            if is_right(&object) {
-                return object;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{name} is not {what} after {LIMIT:?}: {:#}",
-                json!(object.status)
-            );
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        sidecar_jobs::wait(&self.objects(), LIMIT, name, what, is_right).await
+    }
+
+    /// Waits until some of a job's shards are done.
+    pub async fn wait_until_under_way(&self, name: &str) -> SidecarJob {
+        self.wait(name, "under way", |object| counts(object).done > 0)
+            .await
     }
 
     pub async fn wait_for_end(&self, name: &str) -> SidecarJob {
@@ -174,64 +165,13 @@ impl Place {
 
     /// Reasons and notes of the events about an object.
     pub async fn events(&self, name: &str) -> Vec<(String, String)> {
-        let events: Api<k8s_openapi::api::events::v1::Event> =
-            Api::namespaced(self.client.clone(), &self.namespace);
-        let all = events.list(&ListParams::default()).await.unwrap();
-        let about = all.into_iter().filter(|event| {
-            let regarding = event.regarding.as_ref();
-            regarding.is_some_and(|regarding| regarding.name.as_deref() == Some(name))
-        });
-        about
-            .map(|event| {
-                (
-                    event.reason.unwrap_or_default(),
-                    event.note.unwrap_or_default(),
-                )
-            })
-            .collect()
+        sidecar_jobs::events(&self.client, &self.namespace, name).await
     }
 }
 
 /// Waits until something is so.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not after {LIMIT:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-/// Status of a condition.
-pub fn condition<'a>(object: &'a SidecarJob, kind: &str) -> Option<&'a str> {
-    let conditions = &object.status.as_ref()?.conditions;
-    let found = conditions
-        .iter()
-        .find(|condition| condition.type_ == kind)?;
-    Some(&found.status)
-}
-
-/// Reason of a condition.
-pub fn reason<'a>(object: &'a SidecarJob, kind: &str) -> Option<&'a str> {
-    let conditions = &object.status.as_ref()?.conditions;
-    let found = conditions
-        .iter()
-        .find(|condition| condition.type_ == kind)?;
-    Some(&found.reason)
-}
-
-pub fn is_true(object: &SidecarJob, kind: &str) -> bool {
-    condition(object, kind) == Some("True")
-}
-
-pub fn phase(object: &SidecarJob) -> &str {
-    let phase = object
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    phase.unwrap_or_default()
+pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    sidecar_jobs::eventually(LIMIT, what, look).await
 }
 
 /// Paths of all shards below a folder, relative to it, and their bytes.
@@ -276,17 +216,6 @@ pub fn everything(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
     }
     found.sort();
     found
-}
-
-pub fn lay_over(below: &mut Value, above: &Value) {
-    match (below, above) {
-        (Value::Object(below), Value::Object(above)) => {
-            for (name, value) in above {
-                lay_over(below.entry(name.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (below, above) => *below = above.clone(),
-    }
 }
 
 pub fn repository() -> PathBuf {

@@ -8,8 +8,9 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::operator::{Operator, Start};
-use crate::place::{Place, eventually, is_true, kustomize, repository};
+use crate::place::{Place, eventually, kustomize, repository};
 use crate::pods::PodRunner;
+use crate::sidecar_jobs::is_true;
 
 /// Rights that not every run's requests show: why they are there is said beside them. A Job is read
 /// before a further attempt only if a worker of the one before had begun.
@@ -57,15 +58,7 @@ async fn do_everything(place: &Place) {
         "ttlSecondsAfterFinished": 1,
     });
     place.create(&place.job("photos", &root, &spec)).await;
-    place
-        .wait("photos", "under way", |object| {
-            let shards = object
-                .status
-                .as_ref()
-                .and_then(|status| status.shards.clone());
-            shards.is_some_and(|shards| shards.done > 0)
-        })
-        .await;
+    place.wait_until_under_way("photos").await;
     // Suspended and resumed, which patches Jobs, whose reasons give the same event twice.
     for suspend in [true, false, true, false] {
         place

@@ -2,7 +2,7 @@
 
 use crds::SidecarJob;
 
-use crate::place::condition;
+use crate::sidecar_jobs::condition;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Standing {

@@ -8,10 +8,8 @@ use storage::state::batch::Batch;
 use storage::state::clock::SystemClock;
 use storage::state::fence::{DEFAULT_MAX_LOOK_AGE, Fence};
 use storage::state::plan::{PlanLine, PlanReader, PlanSummary};
-use storage::state::report::{
-    ChunkReport, ChunkState, ColumnCounts, Failure, MainShard, OutputShard, ReportWriter,
-    ShardLine, ShardStatus, write_lines,
-};
+use storage::state::report::{ChunkReport, ChunkState, ColumnCounts, Failure, ReportWriter};
+use storage::state::shard_lines::{MainShard, OutputShard, ShardLine, ShardStatus, write_lines};
 use storage::{Payload, PutCondition, Store};
 use time::OffsetDateTime;
 

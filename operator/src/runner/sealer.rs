@@ -8,8 +8,8 @@ use futures::{FutureExt, StreamExt, stream};
 use storage::state::layout;
 use storage::state::manifest::{Completeness, Manifest, ManifestPart, Recorded, Seal, Totals};
 use storage::state::plan::PlanSummary;
-use storage::state::report::ShardLine;
 use storage::state::sentinel::Sentinel;
+use storage::state::shard_lines::ShardLine;
 use storage::{Error, ObjectMeta, Store};
 use time::OffsetDateTime;
 

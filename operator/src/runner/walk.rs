@@ -9,7 +9,7 @@ use storage::state::RunId;
 use storage::state::manifest::Recorded;
 use storage::state::merge::{MergedLines, OnDamage, RecordedLine};
 use storage::state::plan::{PlanLine, PlanReader, PlanSummary};
-use storage::state::report::{ShardLine, ShardStatus};
+use storage::state::shard_lines::{ShardLine, ShardStatus};
 use storage::{Error, ListPage, ObjectMeta, Store};
 
 use super::trouble::Failed;

@@ -10,7 +10,7 @@ use storage::ObjectMeta;
 use storage::state::diff::{Decision, Policy};
 use storage::state::join::Planned as Found;
 use storage::state::plan::{Existing, ExistingAction, PlanLine};
-use storage::state::report::{ShardLine, ShardStatus};
+use storage::state::shard_lines::{ShardLine, ShardStatus};
 
 use crate::error::{Result, ShardError};
 use crate::job::Job;
@@ -182,7 +182,7 @@ impl Resumed {
 #[cfg(test)]
 mod tests {
     use storage::ETag;
-    use storage::state::report::{MainShard, OutputShard};
+    use storage::state::shard_lines::{MainShard, OutputShard};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 
 use storage::state::diff::{Decision, FooterFinding, Policy, after_footer};
 use storage::state::join::Planned as Found;
-use storage::state::report::{MainShard, OutputShard, ShardLine, ShardStatus};
+use storage::state::shard_lines::{MainShard, OutputShard, ShardLine, ShardStatus};
 use storage::{ObjectMeta, Store};
 
 use crate::error::{Error, Result, ShardError};

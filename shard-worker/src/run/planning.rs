@@ -10,7 +10,7 @@ use storage::state::join::{Diff, Planned as Found, Shard};
 use storage::state::manifest::{ManifestPart, Recorded, Totals};
 use storage::state::merge::OnDamage;
 use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanWriter};
-use storage::state::report::{EncodedLines, ShardLine, encode_lines};
+use storage::state::shard_lines::{EncodedLines, ShardLine, encode_lines};
 use time::OffsetDateTime;
 
 use crate::error::Result;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use storage::state::fence::{Fence, FenceError};
 use storage::state::plan::{Existing, ExistingAction, PlanLine};
-use storage::state::report::OutputShard;
+use storage::state::shard_lines::OutputShard;
 use storage::{Payload, PutCondition};
 
 use crate::error::ShardError;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use storage::state::fence::Fence;
 use storage::state::report::{
-    ChunkReport, ChunkState, Counts, Failure, MAX_FAILURES, ReportWriter, ShardLine,
+    ChunkReport, ChunkState, Counts, Failure, MAX_FAILURES, ReportWriter,
 };
+use storage::state::shard_lines::ShardLine;
 use time::OffsetDateTime;
 use tokio::time::MissedTickBehavior;
 

@@ -14,7 +14,8 @@ use storage::state::fence::Fence;
 use storage::state::item_lines::write_item_lines;
 use storage::state::manifest::ManifestPart;
 use storage::state::plan::PlanLine;
-use storage::state::report::{ChunkReport, ChunkState, Counts, Failure, ShardLine, write_lines};
+use storage::state::report::{ChunkReport, ChunkState, Counts, Failure};
+use storage::state::shard_lines::{ShardLine, write_lines};
 use time::OffsetDateTime;
 
 use crate::error::{Error, Result, ShardError};

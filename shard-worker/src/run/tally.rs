@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use storage::state::plan::PlanLine;
-use storage::state::report::{
-    ColumnCounts, Counts, Failure, MainShard, OutputShard, RowExample, ShardLine, ShardStatus,
-    SourceCounts,
-};
+use storage::state::report::{ColumnCounts, Counts, Failure, RowExample, SourceCounts};
+use storage::state::shard_lines::{MainShard, OutputShard, ShardLine, ShardStatus};
 
 use crate::encode;
 use crate::error::{Error, ShardError};

@@ -12,7 +12,7 @@ use storage::state::diff::Policy;
 use storage::state::join::{Diff, Shard};
 use storage::state::manifest::Recorded;
 use storage::state::merge::OnDamage;
-use storage::state::report::{ShardLine, ShardStatus};
+use storage::state::shard_lines::{ShardLine, ShardStatus};
 use tokio::sync::Semaphore;
 
 use crate::column_plan::{ColumnPlan, ShardFiles, Value, natural_type, passes_unchanged};

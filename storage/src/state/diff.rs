@@ -6,7 +6,7 @@
 
 use super::merge::RecordedLine;
 use super::plan::ExistingAction;
-use super::report::ShardStatus;
+use super::shard_lines::ShardStatus;
 use crate::store::{ETag, ObjectMeta};
 
 /// How existing output is treated, and for which pipeline.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::document;
 use super::error::{Result, StateError};
 use super::manifest::ManifestPart;
-use super::report::{ShardLine, ShardLines, ShardStatus, encode_lines};
+use super::shard_lines::{ShardLine, ShardLines, ShardStatus, encode_lines};
 use super::{RunId, layout};
 use crate::store::{ETag, PutCondition, Store};
 

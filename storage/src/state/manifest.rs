@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use super::document::{self, Document, FORMAT_VERSION};
 use super::error::{Result, StateError};
 use super::merge::{MergedLines, OnDamage};
-use super::report::ShardLines;
+use super::shard_lines::ShardLines;
 use super::{RunId, layout};
 use crate::store::{ETag, PutCondition, Store};
 
@@ -266,7 +266,13 @@ async fn adopt(store: &Arc<dyn Store>, key: &str) -> Result<Option<ManifestPart>
         move || describe(&file, key, bytes)
     })
     .await
-    .unwrap_or_else(|error| Err(document::malformed(key, super::report::LINES_WHAT, error)));
+    .unwrap_or_else(|error| {
+        Err(document::malformed(
+            key,
+            super::shard_lines::LINES_WHAT,
+            error,
+        ))
+    });
     match described {
         Ok(part) => Ok((part.shards > 0).then_some(part)),
         Err(error @ StateError::Malformed { .. }) => {

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::document;
 use super::error::{Result, StateError};
 use super::manifest::ManifestPart;
-use super::report::{ShardLine, ShardLines};
+use super::shard_lines::{ShardLine, ShardLines};
 use crate::store::Store;
 
 /// Parts that are read before they are needed: reading them one by one from an object store

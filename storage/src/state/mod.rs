@@ -11,7 +11,7 @@
 //! | [`frozen_job`] | `_sidecar/runs/<run>/job.json` |
 //! | [`plan`] | `_sidecar/runs/<run>/plan/…` |
 //! | [`batch`] | `_sidecar/runs/<run>/batches/<batch>-<attempt>.json` |
-//! | [`report`], [`item_lines`] | `_sidecar/runs/<run>/chunks/<n>.json`, `….jsonl.zst` |
+//! | [`report`]; [`shard_lines`], [`item_lines`] | `_sidecar/runs/<run>/chunks/<n>.json`, `….jsonl.zst` |
 //! | [`manifest`], [`merge`] | `_sidecar/manifest.json` |
 //! | [`sentinel`] | `_SUCCESS` |
 //! | [`diff`], [`join`] | none: what is left to do, from the listings and the manifest |
@@ -40,6 +40,7 @@ pub mod report;
 mod report_writer;
 pub mod run_id;
 pub mod sentinel;
+pub mod shard_lines;
 pub mod writer;
 
 pub use document::FORMAT_VERSION;

@@ -265,7 +265,7 @@ impl PlanWriter {
     }
 }
 
-/// Reads the lines of one chunk; holds the compressed bytes of its part.
+/// Reads the lines of a part, or of some of its chunks; holds the compressed bytes of the part.
 pub struct PlanReader {
     header: PlanHeader,
     lines: LinesReader,
@@ -273,20 +273,6 @@ pub struct PlanReader {
 }
 
 impl PlanReader {
-    /// Opens the part that holds `chunk`, at its first line.
-    ///
-    /// # Errors
-    /// If the plan has no such part, it can't be read or is of another version.
-    pub async fn open_chunk(
-        store: &dyn Store,
-        run: &RunId,
-        chunk: u64,
-        chunks_per_part: u64,
-    ) -> Result<Self> {
-        let number = chunk / chunks_per_part.max(1);
-        Self::open(store, run, number, chunk..chunk + 1).await
-    }
-
     /// Reads the lines of the chunks of a range, one part after the other; holds them and one
     /// part.
     ///

@@ -117,13 +117,6 @@ impl Image {
         Ok(self)
     }
 
-    /// Replaces what is run, by default the program alone.
-    #[must_use]
-    pub fn with_entrypoint(mut self, entrypoint: &[&str]) -> Self {
-        self.entrypoint = entrypoint.iter().map(ToString::to_string).collect();
-        self
-    }
-
     /// By which name pods ask for it. Their `imagePullPolicy` has to be `IfNotPresent` or
     /// `Never`.
     pub fn name(&self) -> &str {

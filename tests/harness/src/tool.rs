@@ -44,27 +44,6 @@ pub fn find_program(name: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
-/// The path of a program of this project, of another package than the test's own, where
-/// cargo has put it for the tests; none, and a line that says `SKIPPED`, where it is not
-/// built. As with every build but the last, it may be older than its source: `cargo test
-/// --workspace` builds all.
-///
-/// # Panics
-/// If it is not built and `SIDECARJOB_STRICT=1` is set, as it is in CI.
-pub fn find_built(name: &str) -> Option<PathBuf> {
-    let test = std::env::current_exe().ok()?;
-    // Tests are in `deps`, beside which programs are.
-    let path = test.parent()?.parent()?.join(name);
-    if path.is_file() {
-        return Some(path);
-    }
-    skip(&format!(
-        "{} is not built; run `cargo test --workspace --no-run`",
-        path.display()
-    ));
-    None
-}
-
 /// Says that a test can't have what it needs; the caller ends the test.
 ///
 /// # Panics

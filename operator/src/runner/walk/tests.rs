@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use storage::ETag;
 use storage::state::manifest::ManifestPart;
-use storage::state::report::{MainShard, OutputShard};
+use storage::state::shard_lines::{MainShard, OutputShard};
 use time::macros::datetime;
 
 use super::*;

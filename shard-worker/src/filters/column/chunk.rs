@@ -32,6 +32,15 @@ pub struct ChunkShape {
     pub keep: usize,
 }
 
+impl ChunkShape {
+    /// The definition levels of a page, from its encoded runs.
+    fn present_levels(&self, bytes: &[u8], levels: usize) -> io::Result<Vec<u32>> {
+        let mut present = Vec::new();
+        runs(bytes, bits_of(self.present_level), levels, &mut present)?;
+        Ok(present)
+    }
+}
+
 /// Where images and rows go.
 pub trait Sink {
     /// Takes the next image.
@@ -135,12 +144,7 @@ impl<R: Read> Page<'_, R> {
             let size = u32::from_le_bytes(size) as usize;
             let bytes = held(&mut source, size)?;
             left = left.saturating_sub(4 + size);
-            runs(
-                &bytes,
-                bits_of(self.shape.present_level),
-                levels,
-                &mut present,
-            )?;
+            present = self.shape.present_levels(&bytes, levels)?;
         }
         let values = Values {
             source,
@@ -169,26 +173,17 @@ impl<R: Read> Page<'_, R> {
         self.check_rows(levels)?;
         held(&mut self.body, repetition)?;
         let bytes = held(&mut self.body, definition)?;
-        let mut present = Vec::new();
-        if self.shape.present_level > 0 {
-            runs(
-                &bytes,
-                bits_of(self.shape.present_level),
-                levels,
-                &mut present,
-            )?;
-        }
-        let codec = if is_compressed {
-            self.shape.codec
+        let present = if self.shape.present_level > 0 {
+            self.shape.present_levels(&bytes, levels)?
         } else {
-            Compression::UNCOMPRESSED
+            Vec::new()
         };
         let left = self.uncompressed.saturating_sub(repetition + definition);
         // A page of nulls has no values, and no frame of a codec either.
-        let codec = if left == 0 {
-            Compression::UNCOMPRESSED
+        let codec = if is_compressed && left > 0 {
+            self.shape.codec
         } else {
-            codec
+            Compression::UNCOMPRESSED
         };
         let values = Values {
             source: Decompressed::open(&mut self.body, codec)?,

@@ -6,7 +6,7 @@ use time::macros::datetime;
 use super::*;
 use crate::state::RunId;
 use crate::state::manifest::ManifestPart;
-use crate::state::report::{MainShard, OutputShard, ShardLine};
+use crate::state::shard_lines::{MainShard, OutputShard, ShardLine};
 
 fn object(etag: &str, size: u64) -> ObjectMeta {
     ObjectMeta {
