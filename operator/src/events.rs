@@ -1,5 +1,9 @@
-//! Events: what people read under `kubectl describe`. One recorder for the process, which
-//! groups repeats.
+//! Events: what people read under `kubectl describe`. The same words again are one event with a
+//! count; other words are another event.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -10,10 +14,17 @@ use crate::model::{EventKind, EventNote};
 /// The API server refuses longer notes.
 const LONGEST_NOTE: usize = 1024;
 
+/// How long a recorder remembers what it has told.
+const REMEMBERED: Duration = Duration::from_mins(6);
+
 /// Tells people.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
+    /// A recorder takes whatever has the same reason for a repeat, and keeps the first words. So
+    /// there is one for each text.
+    recorders: Arc<Mutex<HashMap<String, (Recorder, Instant)>>>,
 }
 
 impl std::fmt::Debug for Events {
@@ -30,8 +41,25 @@ impl Events {
             instance: Some(instance.to_owned()),
         };
         Self {
-            recorder: Recorder::new(client, reporter),
+            client,
+            reporter,
+            recorders: Arc::default(),
         }
+    }
+
+    fn recorder(&self, note: &str) -> Recorder {
+        let now = Instant::now();
+        let mut recorders = self
+            .recorders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        recorders.retain(|_, (_, used)| now.duration_since(*used) < REMEMBERED);
+        let new = || Recorder::new(self.client.clone(), self.reporter.clone());
+        let (recorder, used) = recorders
+            .entry(note.to_owned())
+            .or_insert_with(|| (new(), now));
+        *used = now;
+        recorder.clone()
     }
 
     /// Publishes a note about an object. What can't be published is logged: no work waits for it.
@@ -42,13 +70,15 @@ impl Events {
             action,
             message,
         } = note;
+        let note = cut(&message, LONGEST_NOTE);
+        let recorder = self.recorder(&note);
         let event = Event {
             type_: match kind {
                 EventKind::Normal => EventType::Normal,
                 EventKind::Warning => EventType::Warning,
             },
             reason: reason.to_owned(),
-            note: Some(cut(&message, LONGEST_NOTE)),
+            note: Some(note),
             action: action.to_owned(),
             secondary: None,
         };
@@ -57,7 +87,7 @@ impl Events {
             resource_version: None,
             ..about.clone()
         };
-        if let Err(error) = self.recorder.publish(&event, &about).await {
+        if let Err(error) = recorder.publish(&event, &about).await {
             tracing::warn!(
                 namespace = about.namespace,
                 name = about.name,
