@@ -9,14 +9,18 @@
 //! compared with what was *asked for*: workers that are still on their way, or have just begun,
 //! must make the next step neither larger nor smaller.
 
+mod items;
+
+pub use items::{
+    Cost, FIRST_SHARDS_OF_AN_ITEM, ItemCosts, MOST_SHARDS_OF_AN_ITEM, items_of_a_batch,
+    least_shards_per_item, shards_per_item,
+};
+
 /// Most pods of all Jobs of an object at a time, which is also the most that a spec may ask for.
 pub const MOST_WORKERS: u32 = 10_000;
 
 /// Most items of a Job: finished pods stay until their Job goes, and its lists of indexes grow.
 pub const MOST_ITEMS_OF_A_JOB: u32 = 5_000;
-
-/// Most shards of an item.
-pub const MOST_SHARDS_OF_AN_ITEM: u64 = 20_000;
 
 /// Changes within this share of the present number are not worth a step.
 pub const DEAD_BAND: f64 = 0.15;
@@ -26,15 +30,6 @@ pub const LEAST_SAMPLES: u64 = 8;
 
 /// Workers before any speed is known, where a target says that not all are needed.
 pub const FIRST_WORKERS: u32 = 8;
-
-/// Shards of an item before any speed is known.
-pub const FIRST_SHARDS_OF_AN_ITEM: u64 = 100;
-
-/// Items that every worker should find, so that all end at about the same time.
-const ITEMS_A_WORKER: u64 = 4;
-
-/// A fixed cost of at most a tenth of an item: the shards cost nine times as much.
-const SHARDS_TO_FIXED_COST: f64 = 9.0;
 
 /// Shards a second that a target asks for; `None` if the number of rows of a shard isn't known.
 pub fn target_shards_per_second(target_rows_per_hour: u64, rows_per_shard: f64) -> Option<f64> {
@@ -48,63 +43,6 @@ pub fn wanted_workers(target: f64, observed: f64, observed_workers: f64) -> Opti
     let is_measured = observed > 0.0 && observed_workers > 0.0 && observed.is_finite();
     // A float that is too large becomes the largest integer.
     (is_measured && !wanted.is_nan()).then(|| (wanted.ceil() as u32).max(1))
-}
-
-/// What was measured of the cost of work, in seconds of one worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
-    /// Of an item, whatever its number of shards; 0 if not known.
-    pub fixed: f64,
-    /// Of a shard, on top; 0 if not known.
-    pub shard: f64,
-}
-
-impl Cost {
-    /// Averages of sums; what has no samples, or makes no sense, is not known.
-    pub fn of(fixed_seconds: f64, items: u64, shard_seconds: f64, shards: u64) -> Self {
-        let average = |sum: f64, count: u64| {
-            let average = sum / count as f64;
-            if average.is_finite() && average > 0.0 {
-                average
-            } else {
-                0.0
-            }
-        };
-        Self {
-            fixed: average(fixed_seconds, items),
-            shard: average(shard_seconds, shards),
-        }
-    }
-
-    /// Shards a second of one worker that does items of `shards`; `None` if not known.
-    pub fn speed(self, shards: u64) -> Option<f64> {
-        let speed = 1.0 / (self.shard + self.fixed / shards.max(1) as f64);
-        (self.shard > 0.0 && speed.is_finite()).then_some(speed)
-    }
-}
-
-/// Shards of an item, such that an item takes about `item_seconds` and every one of `workers`
-/// finds a few of the `left` shards, but a fixed cost is at most a tenth of it.
-pub fn shards_per_item(cost: Cost, item_seconds: f64, left: u64, workers: u32) -> u64 {
-    let by_time = if cost.shard > 0.0 && item_seconds.is_finite() {
-        (item_seconds / cost.shard).floor() as u64
-    } else {
-        FIRST_SHARDS_OF_AN_ITEM
-    };
-    let to_go_round = left / (ITEMS_A_WORKER * u64::from(workers.max(1)));
-    by_time
-        .min(to_go_round.max(1))
-        .clamp(least_shards_per_item(cost), MOST_SHARDS_OF_AN_ITEM)
-}
-
-/// The smallest item whose fixed cost is at most a tenth of it.
-pub fn least_shards_per_item(cost: Cost) -> u64 {
-    if cost.shard > 0.0 {
-        let shards = SHARDS_TO_FIXED_COST * cost.fixed / cost.shard;
-        (shards.ceil() as u64).clamp(1, MOST_SHARDS_OF_AN_ITEM)
-    } else {
-        1
-    }
 }
 
 /// What the number of workers is found from.

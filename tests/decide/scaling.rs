@@ -1,11 +1,12 @@
 //! Who gets the workers, and what is written of live numbers.
 
 use operator::model::JobEnd;
+use operator::sizing::ItemCosts;
 use serde_json::json;
 
 use crate::scene::{Scene, events};
 
-/// A run with a target, whose first batch of ten items has begun on eight workers.
+/// A run with a target, whose first batch has begun on eight workers.
 fn running() -> Scene {
     let mut scene = Scene::planned(
         1_000_000,
@@ -18,6 +19,10 @@ fn running() -> Scene {
     assert_eq!(sizing.target_shards_per_second, Some(5.425));
     assert_eq!(sizing.workers, Some(8));
     assert_eq!(sizing.limited_by.as_deref(), Some("warming up"));
+    // A long batch, as where the cost of such items was measured.
+    scene.attempt(0).items = (0..1_000)
+        .map(|item| (100 * item, 100 * item + 100))
+        .collect();
     scene.step();
     scene
 }
@@ -158,10 +163,10 @@ fn items_follow_what_shards_and_starts_cost() {
     let mut scene = running();
     {
         let progress = &mut scene.facts().progress;
-        progress.shard_seconds = 2_000.0;
-        progress.shard_count = 1_000;
-        progress.fixed_seconds = 80.0;
-        progress.fixed_items = 10;
+        progress.costs = ItemCosts::default();
+        for _ in 0..10 {
+            progress.costs.add(100, 8.0, 100, 200.0);
+        }
     }
     scene.attempt(0).was_seen = true;
     scene.attempt(0).ended = 995;

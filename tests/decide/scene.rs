@@ -232,14 +232,16 @@ impl Scene {
         let attempt = self.attempt(batch);
         attempt.was_seen = true;
         attempt.ended = attempt.items.len() as u32;
-        let done: u64 = attempt.items.iter().map(|item| item.1 - item.0).sum();
+        let items = attempt.items.clone();
+        let done: u64 = items.iter().map(|item| item.1 - item.0).sum();
         let progress = &mut self.facts().progress;
         progress.done += done;
         progress.rows += done * 512;
         progress.matched += done * 500;
-        progress.shard_seconds += done as f64;
-        progress.shard_count += done;
-        progress.fixed_items += 1;
+        for (first, end) in items {
+            let shards = end - first;
+            progress.costs.add(shards, 0.0, shards, shards as f64);
+        }
     }
 
     /// The latest attempt at a batch is over, and has lost these.

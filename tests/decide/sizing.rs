@@ -1,8 +1,8 @@
 //! The arithmetic of workers and items.
 
 use operator::sizing::{
-    Cost, FIRST_WORKERS, Inputs, Limit, MOST_SHARDS_OF_AN_ITEM, MOST_WORKERS, shards_per_item,
-    size, target_shards_per_second, wanted_workers,
+    Cost, FIRST_WORKERS, Inputs, ItemCosts, Limit, MOST_SHARDS_OF_AN_ITEM, MOST_WORKERS,
+    items_of_a_batch, shards_per_item, size, target_shards_per_second, wanted_workers,
 };
 use proptest::prelude::*;
 
@@ -190,6 +190,66 @@ fn each_rule_by_itself() {
     }
 }
 
+/// A pass that takes 0.4 s and 0.1 ms a key on top: of an item of 600 shards with 16 keys each
+/// 0.96 s are its shards', which no larger item would save.
+#[test]
+fn what_grows_with_an_item_is_a_cost_of_its_shards() {
+    let pass = |shards: u64| 0.4 + 0.0016 * shards as f64;
+    let mut costs = ItemCosts::default();
+    for shards in [2, 2, 3, 2] {
+        costs.add(shards, pass(shards), shards, 0.006 * shards as f64);
+    }
+    // Items of one size don't tell.
+    let guess = costs.cost();
+    assert!((guess.fixed - 0.4036).abs() < 1e-9, "{guess:?}");
+    assert!((guess.shard - 0.006).abs() < 1e-9, "{guess:?}");
+    assert!(costs.foresees(48) && !costs.foresees(49));
+    for _ in 0..3 {
+        costs.add(600, pass(600), 600, 0.006 * 600.0);
+    }
+    let known = costs.cost();
+    assert!((known.fixed - 0.4).abs() < 1e-6, "{known:?}");
+    assert!((known.shard - 0.0076).abs() < 1e-9, "{known:?}");
+    assert!(costs.foresees(9_600));
+    assert_eq!(shards_per_item(known, 1.0, u64::MAX, 1), 474);
+}
+
+/// Where a larger item took less, or no base is left, nothing becomes negative.
+#[test]
+fn noise_in_the_costs_of_items_is_borne() {
+    let fit = |items: &[(u64, f64)]| {
+        let mut costs = ItemCosts::default();
+        for (shards, seconds) in items {
+            costs.add(*shards, *seconds, *shards, *shards as f64);
+        }
+        costs.cost()
+    };
+    let falling = fit(&[(1, 3.0), (100, 1.0)]);
+    assert_eq!((falling.fixed, falling.shard), (2.0, 1.0));
+    let convex = fit(&[(10, 0.1), (100, 11.9)]);
+    assert!(convex.fixed.abs() < 1e-9, "{convex:?}");
+    assert!(
+        (convex.shard - 1.0 - 12.0 / 110.0).abs() < 1e-9,
+        "{convex:?}"
+    );
+    assert_eq!(fit(&[]), Cost::default());
+    let mut costs = ItemCosts::default();
+    costs.add(10, f64::NAN, 10, 1.0);
+    costs.add(10, 1.0, 0, 1.0);
+    costs.add(10, 1.0, 10, -1.0);
+    assert_eq!(costs, ItemCosts::default());
+}
+
+#[test]
+fn the_first_batch_of_a_new_size_is_a_short_one() {
+    let mut costs = ItemCosts::default();
+    costs.add(2, 1.0, 2, 1.0);
+    assert_eq!(items_of_a_batch(&costs, 32, 10, 5_000), 5_000);
+    assert_eq!(items_of_a_batch(&costs, 33, 10, 5_000), 40);
+    assert_eq!(items_of_a_batch(&costs, 33, 0, 5_000), 4);
+    assert_eq!(items_of_a_batch(&costs, 33, u32::MAX, 5_000), 5_000);
+}
+
 #[test]
 fn items_by_time_by_workers_and_by_fixed_cost() {
     let cost = |fixed: f64, shard: f64| Cost { fixed, shard };
@@ -311,7 +371,9 @@ proptest! {
         left: u64,
         workers in 0_u32..20_000,
     ) {
-        let cost = Cost::of(fixed, 1, shard, 1);
+        let mut costs = ItemCosts::default();
+        costs.add(1, fixed, 1, shard);
+        let cost = costs.cost();
         let shards = shards_per_item(cost, seconds, left, workers);
         prop_assert!((1..=MOST_SHARDS_OF_AN_ITEM).contains(&shards));
         // A fixed cost of at most a tenth, unless that would be too many shards.

@@ -7,6 +7,7 @@ use operator::model::{
     AttemptFacts, BatchFacts, Item, LockFacts, PlanFacts, ProgressFacts, RunFacts, SealFacts,
     SealTotals, Settled,
 };
+use operator::sizing::ItemCosts;
 
 use crate::bucket::{BatchFile, MATCHED, Prefix, ROWS, Report, RunFiles};
 use crate::random::Random;
@@ -349,16 +350,19 @@ impl Runner {
             .values()
             .filter(|report| !report.is_whole)
             .count();
+        let mut costs = ItemCosts::default();
+        for report in self.reports.values() {
+            let worked = (report.done.len() + report.failed.len()) as u64;
+            costs.add(worked, 1.0, worked, worked as f64);
+        }
         ProgressFacts {
             done,
             failed,
             rows: done * ROWS,
             matched: done * MATCHED,
             nulls: BTreeMap::from([("score".to_owned(), (done * (ROWS - MATCHED), done * ROWS))]),
-            fixed_seconds: self.reports.len() as f64,
-            fixed_items: self.reports.len() as u64,
-            shard_seconds: (done + failed) as f64,
-            shard_count: done + failed,
+            row_errors: BTreeMap::new(),
+            costs,
             window_shards: done,
             window_rows: done * ROWS,
             window_seconds: 60.0,

@@ -238,7 +238,7 @@ fn next_batch(draft: &mut Draft<'_>, context: &Context<'_>, allotment: &mut Allo
         .flat_map(|batch| batch.items.iter().copied());
     let gaps = items::complement(context.totals.todo, handed);
     let size = scale::shards_per_item(draft, context, allotment.total());
-    let limit = scale::most_items(draft);
+    let limit = scale::most_items(draft, context, size, allotment.total());
     let cut = items::cut(&gaps, size, limit);
     if let Some(sizing) = &mut draft.status.sizing {
         sizing.shards_per_chunk = i64::try_from(size).ok();

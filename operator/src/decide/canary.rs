@@ -9,7 +9,7 @@ use crate::conditions::Status;
 use crate::items;
 use crate::model::{Item, PlanTotals, ProgressFacts};
 use crate::reasons::{self, types};
-use crate::sizing::{Cost, MOST_ITEMS_OF_A_JOB};
+use crate::sizing::MOST_ITEMS_OF_A_JOB;
 
 /// How far the canary is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -107,7 +107,7 @@ fn rates(progress: &ProgressFacts, has_lookups: bool) -> Rates {
 fn judge(draft: &mut Draft<'_>, context: &Context<'_>) -> Stage {
     let progress = &context.facts.progress;
     let rates = rates(progress, has_lookups(draft));
-    let cost = Cost::of(0.0, 0, progress.shard_seconds, progress.shard_count);
+    let cost = progress.costs.of_a_shard();
     let objection = objection(draft, context, rates);
     let message = match &objection {
         None => summary(progress, rates),

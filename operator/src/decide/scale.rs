@@ -7,7 +7,7 @@ use super::batches::Context;
 use super::draft::Draft;
 use crate::conditions::seconds;
 use crate::model::{Action, ObservedJob};
-use crate::sizing::{self, Cost, DEAD_BAND, Inputs, Limit, MOST_ITEMS_OF_A_JOB, MOST_WORKERS};
+use crate::sizing::{self, DEAD_BAND, Inputs, Limit, MOST_ITEMS_OF_A_JOB, MOST_WORKERS};
 
 /// As many as there may be.
 pub(super) fn most(draft: &Draft<'_>) -> u32 {
@@ -16,17 +16,23 @@ pub(super) fn most(draft: &Draft<'_>) -> u32 {
         .clamp(1, MOST_WORKERS)
 }
 
-/// Most items of a Job.
-pub(super) fn most_items(draft: &Draft<'_>) -> usize {
+/// Most items of the next batch, for `workers` and with `shards` an item.
+pub(super) fn most_items(
+    draft: &Draft<'_>,
+    context: &Context<'_>,
+    shards: u64,
+    workers: u32,
+) -> usize {
     let most = draft.observed.settings.items_per_job;
-    most.clamp(1, MOST_ITEMS_OF_A_JOB) as usize
+    let most = most.clamp(1, MOST_ITEMS_OF_A_JOB) as usize;
+    sizing::items_of_a_batch(&context.facts.progress.costs, shards, workers, most)
 }
 
 /// The number of workers by the formula; the status shows how it was found.
 pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
     let progress = &context.facts.progress;
     let before = draft.before.sizing.clone().unwrap_or_default();
-    let cost = cost(context);
+    let cost = progress.costs.cost();
     let size = shards_per_item(draft, context, 1);
     let target = draft.object.spec.throughput.target_rows_per_hour;
     let target = target.and_then(|rows| u64::try_from(rows).ok());
@@ -87,17 +93,8 @@ pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
 /// Shards of the items of the next batch.
 pub(super) fn shards_per_item(draft: &Draft<'_>, context: &Context<'_>, workers: u32) -> u64 {
     let seconds = draft.observed.settings.item_seconds;
-    sizing::shards_per_item(cost(context), seconds, context.unassigned, workers)
-}
-
-fn cost(context: &Context<'_>) -> Cost {
-    let progress = &context.facts.progress;
-    Cost::of(
-        progress.fixed_seconds,
-        progress.fixed_items,
-        progress.shard_seconds,
-        progress.shard_count,
-    )
+    let cost = context.facts.progress.costs.cost();
+    sizing::shards_per_item(cost, seconds, context.unassigned, workers)
 }
 
 /// From main's footers; if none could be read, from what was written so far.

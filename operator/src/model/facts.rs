@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::sizing::ItemCosts;
+
 /// A range `[first, end)` of the plan's chunks: what one Job index does.
 pub type Item = (u64, u64);
 
@@ -151,14 +153,10 @@ pub struct ProgressFacts {
     pub matched: u64,
     /// Rows without a value, and rows counted, by column.
     pub nulls: BTreeMap<String, (u64, u64)>,
-    /// Wall seconds that items spent before the first shard (start and index pass), summed.
-    pub fixed_seconds: f64,
-    /// Items in that sum.
-    pub fixed_items: u64,
-    /// Wall seconds that items spent on shards, summed.
-    pub shard_seconds: f64,
-    /// Shards in that sum.
-    pub shard_count: u64,
+    /// Rows without a value because of the row's own fault, by reason.
+    pub row_errors: BTreeMap<String, u64>,
+    /// What items and shards have cost.
+    pub costs: ItemCosts,
     /// Shards that were finished within the last window, and its length in seconds; 0 seconds
     /// before there is one.
     pub window_shards: u64,
