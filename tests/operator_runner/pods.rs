@@ -91,7 +91,8 @@ async fn a_run_of_real_workers_is_followed_and_sealed() {
     assert_eq!(progress.rows, 11 * 20);
     assert!(progress.matched > 0 && progress.matched < progress.rows);
     assert_eq!(progress.nulls["filter_clarity"].1, 11 * 20, "{progress:?}");
-    assert!(progress.fixed_seconds > 0.0 && progress.shard_seconds > 0.0);
+    let cost = progress.costs.cost();
+    assert!(cost.fixed > 0.0 && cost.shard > 0.0, "{cost:?}");
     let sealed = controller.sealed().await.unwrap();
     assert_eq!((sealed.shards, sealed.failed), (11, 1));
     assert_eq!(

@@ -85,6 +85,12 @@ pub const CATALOGUE: &[Metric] = &[
         "Rows of the shards that this run has finished",
     ),
     metric(
+        "sidecarjob_row_errors_total",
+        Kind::Counter,
+        &["namespace", "name", "reason"],
+        "Rows without a value for a fault of their own (undecodable, truncated, too_large, …)",
+    ),
+    metric(
         "sidecarjob_match_ratio",
         Kind::Gauge,
         OBJECT,

@@ -1,5 +1,7 @@
 //! The numbers of one SidecarJob.
 
+use std::collections::BTreeMap;
+
 use crds::SidecarJob;
 use prometheus::{CounterVec, GaugeVec, Registry};
 
@@ -15,6 +17,7 @@ pub struct ObjectNumbers {
     shards: Option<[i64; 4]>,
     completed: Option<u64>,
     rows: Option<u64>,
+    row_errors: BTreeMap<String, u64>,
     observed_rate: f64,
     target_rate: Option<f64>,
     match_ratio: Option<f64>,
@@ -61,6 +64,7 @@ impl ObjectNumbers {
             shards,
             completed: progress.map(|progress| progress.done),
             rows: progress.map(|progress| progress.rows),
+            row_errors: progress.map_or_else(BTreeMap::new, |now| now.row_errors.clone()),
             observed_rate,
             target_rate: status
                 .sizing
@@ -85,6 +89,7 @@ struct Families {
     shards: GaugeVec,
     completed: CounterVec,
     rows: CounterVec,
+    row_errors: CounterVec,
     observed_rate: GaugeVec,
     target_rate: GaugeVec,
     match_ratio: GaugeVec,
@@ -102,6 +107,7 @@ pub(super) fn export(
         shards: gauges(registry, "sidecarjob_shards")?,
         completed: register_counters(registry, "sidecarjob_shards_completed_total")?,
         rows: register_counters(registry, "sidecarjob_rows_total")?,
+        row_errors: register_counters(registry, "sidecarjob_row_errors_total")?,
         observed_rate: gauges(registry, "sidecarjob_observed_shards_per_second")?,
         target_rate: gauges(registry, "sidecarjob_target_shards_per_second")?,
         match_ratio: gauges(registry, "sidecarjob_match_ratio")?,
@@ -130,6 +136,12 @@ impl Families {
         }
         if let Some(rows) = object.rows {
             self.rows.with_label_values(&labels).inc_by(rows as f64);
+        }
+        for (reason, rows) in &object.row_errors {
+            let labels = [namespace, name, reason.as_str()];
+            self.row_errors
+                .with_label_values(&labels)
+                .inc_by(*rows as f64);
         }
         let observed = self.observed_rate.with_label_values(&labels);
         observed.set(object.observed_rate);

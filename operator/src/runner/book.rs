@@ -29,6 +29,8 @@ pub(super) struct Book {
     items: BTreeMap<u64, ItemState>,
     /// Names of columns; an item's counts refer to them by position.
     columns: Vec<String>,
+    /// Reasons of faults of rows that were met so far.
+    reasons: Vec<String>,
     /// Failed shards by path, with the item that each is of.
     failures: BTreeMap<String, (u64, String)>,
     last_progress_ms: Option<i64>,
@@ -82,8 +84,12 @@ struct Numbers {
     matched: u64,
     fixed_seconds: f64,
     shard_seconds: f64,
+    /// Shards that its worker found in place.
+    kept: u64,
     /// By position of the column: rows without a value, and rows.
     nulls: Box<[(u32, u64, u64)]>,
+    /// By position of the reason: rows.
+    row_errors: Box<[(u32, u64)]>,
 }
 
 impl ItemState {
@@ -105,6 +111,7 @@ impl Book {
             batches: BTreeMap::new(),
             items: BTreeMap::new(),
             columns: Vec::new(),
+            reasons: Vec::new(),
             failures: BTreeMap::new(),
             last_progress_ms: None,
             window: Window::new(window),
@@ -188,7 +195,9 @@ impl Book {
                 matched: report.counts.matched,
                 fixed_seconds: report.counts.fixed_seconds(),
                 shard_seconds: report.counts.seconds.shards,
+                kept: shards_skipped,
                 nulls: nulls(&mut self.columns, &report.counts),
+                row_errors: row_errors(&mut self.reasons, &report.counts),
             };
             self.failures.retain(|_, (item, _)| *item != first);
             for failure in &report.failures {
@@ -339,18 +348,20 @@ impl Book {
             ..ProgressFacts::default()
         };
         let mut nulls = vec![(0, 0); self.columns.len()];
-        for item in self.items.values() {
+        let mut row_errors = vec![0; self.reasons.len()];
+        for (first, item) in &self.items {
             let best = &item.best;
             progress.done += best.done;
             progress.failed += best.failed;
             progress.rows += best.rows;
             progress.matched += best.matched;
-            // Before the first shard the fixed cost is still growing.
-            if best.worked > 0 {
-                progress.fixed_seconds += best.fixed_seconds;
-                progress.fixed_items += 1;
-                progress.shard_seconds += best.shard_seconds;
-                progress.shard_count += best.worked;
+            let size = (item.end - first).saturating_sub(best.kept);
+            let (fixed, shards) = (best.fixed_seconds, best.shard_seconds);
+            progress.costs.add(size, fixed, best.worked, shards);
+            for (reason, rows) in &best.row_errors {
+                if let Some(all) = row_errors.get_mut(*reason as usize) {
+                    *all += rows;
+                }
             }
             for (column, without, rows) in &best.nulls {
                 if let Some((all_without, all_rows)) = nulls.get_mut(*column as usize) {
@@ -360,6 +371,7 @@ impl Book {
             }
         }
         progress.nulls = self.columns.iter().cloned().zip(nulls).collect();
+        progress.row_errors = self.reasons.iter().cloned().zip(row_errors).collect();
         progress.failures = self
             .failures
             .iter()
@@ -381,19 +393,32 @@ impl Book {
     }
 }
 
-/// The counts of an item's columns; columns that are new get a position.
+/// Position of a name in a list; one that is new goes to its end.
+fn position(names: &mut Vec<String>, name: &str) -> u32 {
+    let known = names.iter().position(|known| known == name);
+    let position = known.unwrap_or_else(|| {
+        names.push(name.to_owned());
+        names.len() - 1
+    });
+    u32::try_from(position).unwrap_or(u32::MAX)
+}
+
+/// The counts of an item's columns, by their positions.
 fn nulls(columns: &mut Vec<String>, counts: &Counts) -> Box<[(u32, u64, u64)]> {
-    let mut position = |name: &String| {
-        let known = columns.iter().position(|column| column == name);
-        let position = known.unwrap_or_else(|| {
-            columns.push(name.clone());
-            columns.len() - 1
-        });
-        u32::try_from(position).unwrap_or(u32::MAX)
-    };
     let counts = counts.columns.iter();
     counts
-        .map(|(name, column)| (position(name), column.null, column.populated + column.null))
+        .map(|(name, column)| {
+            let rows = column.populated + column.null;
+            (position(columns, name), column.null, rows)
+        })
+        .collect()
+}
+
+/// The rows of an item that have no value for a fault of their own, by position of the reason.
+fn row_errors(reasons: &mut Vec<String>, counts: &Counts) -> Box<[(u32, u64)]> {
+    let counts = counts.row_errors.iter();
+    counts
+        .map(|(reason, errors)| (position(reasons, reason), errors.rows))
         .collect()
 }
 

@@ -1,9 +1,10 @@
 use storage::state::RunId;
 use storage::state::batch::WorkItem;
-use storage::state::report::{ColumnCounts, Failure, Seconds};
+use storage::state::report::{ColumnCounts, Failure, RowErrors, Seconds};
 use time::macros::datetime;
 
 use super::*;
+use crate::sizing::ItemCosts;
 
 const START: OffsetDateTime = datetime!(2025-06-01 10:00 UTC);
 
@@ -184,7 +185,7 @@ fn fixed_costs_count_once_the_first_shard_is_there() {
         shards: 0.0,
     };
     add(&mut book, &early);
-    assert_eq!(book.progress().fixed_items, 0);
+    assert_eq!(book.progress().costs, ItemCosts::default());
     let mut later = report((0, 10), 1, "a", 4, 0);
     later.counts.seconds = Seconds {
         start: 1.0,
@@ -193,9 +194,9 @@ fn fixed_costs_count_once_the_first_shard_is_there() {
     };
     add(&mut book, &later);
     let progress = book.progress();
-    assert_eq!((progress.fixed_items, progress.shard_count), (1, 4));
-    assert!((progress.fixed_seconds - 21.0).abs() < 1e-9);
-    assert!((progress.shard_seconds - 8.0).abs() < 1e-9);
+    let cost = progress.costs.cost();
+    assert!((cost.fixed - 21.0).abs() < 1e-9, "{cost:?}");
+    assert!((cost.shard - 2.0).abs() < 1e-9, "{cost:?}");
 }
 
 #[test]
@@ -259,4 +260,30 @@ fn a_chunk_belongs_to_one_item() {
         assert_eq!(book.item_of(chunk), item, "{chunk}");
     }
     assert_eq!(book.item_of(30), None);
+}
+
+#[test]
+fn faults_of_rows_are_summed_by_reason() {
+    let mut book = book(&[(0, 10), (10, 20)]);
+    let errors = |rows| RowErrors {
+        rows,
+        first: Vec::new(),
+    };
+    let mut first = report((0, 10), 1, "a", 10, 0);
+    first.counts.row_errors = [("empty".into(), errors(2)), ("truncated".into(), errors(1))].into();
+    let mut second = report((10, 20), 1, "b", 4, 0);
+    second.counts.row_errors = [("truncated".into(), errors(3))].into();
+    add(&mut book, &first);
+    add(&mut book, &second);
+    // The same item, further on.
+    let mut later = report((10, 20), 1, "b", 10, 0);
+    later.counts.row_errors = [("truncated".into(), errors(5))].into();
+    add(&mut book, &later);
+    let expected = [("empty", 2), ("truncated", 6)];
+    assert_eq!(
+        book.progress().row_errors,
+        expected
+            .map(|(reason, rows)| (reason.to_owned(), rows))
+            .into()
+    );
 }
