@@ -56,8 +56,11 @@ def memory_mib(pid):
     return sums["Rss:"] / 1024, sums["Pss:"] / 1024
 
 
-def run(command, *, cwd=None, env=None, watch=False, report=None, allowed=(0,)):
-    """Runs `command`. Its report is the JSON file `report`, or its last line of output."""
+def run(command, *, cwd=None, env=None, watch=False, report=None, allowed=(0,), cores=None):
+    """Runs `command`. Its report is the JSON file `report`, or its last line of output.
+
+    With `cores` it is held to so many of them.
+    """
     if report is not None:
         pathlib.Path(report).unlink(missing_ok=True)
     peak = [0.0, 0.0]
@@ -70,6 +73,8 @@ def run(command, *, cwd=None, env=None, watch=False, report=None, allowed=(0,)):
             ended.wait(INTERVAL_SECONDS)
 
     started = time.perf_counter()
+    if cores is not None:
+        command = ["taskset", "--cpu-list", f"0-{cores - 1}", *command]
     process = subprocess.Popen(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     errors = []
