@@ -48,6 +48,10 @@ cluster-down: ## End that cluster; nothing of it stays
 soak: tools ## 50 idle SidecarJobs for five minutes: the operator writes nothing, and hardly uses the CPU
 	SIDECARJOB_SOAK_SECONDS=300 cargo test --locked -p sidecarjob-operator --test operator_api -- --nocapture idle
 
+.PHONY: scale
+scale: tools ## 10,000 indexes, and 100,000 shards of which 5,000 fail, on pretended nodes (half an hour)
+	SIDECARJOB_SCALE=10000 cargo test --locked -p sidecarjob-operator --test operator_api -- --nocapture scale
+
 .PHONY: images
 images: ## Both container images by the Dockerfile (docker or buildah, and the network)
 	@builder=$$(command -v docker || command -v buildah) || { echo "images: neither docker nor buildah is there" >&2; exit 1; }; \

@@ -22,6 +22,8 @@ mod crashes;
 mod definition;
 #[path = "operator_api/documents.rs"]
 mod documents;
+#[path = "operator_api/events.rs"]
+mod events;
 #[path = "operator_api/identities.rs"]
 mod identities;
 #[path = "operator_api/idle.rs"]
@@ -32,3 +34,5 @@ mod leaders;
 mod lifecycle;
 #[path = "operator_api/rights.rs"]
 mod rights;
+#[path = "operator_api/scale.rs"]
+mod scale;

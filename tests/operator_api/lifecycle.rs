@@ -1,40 +1,15 @@
 //! The life of a job.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crds::SidecarJob;
-use futures::StreamExt;
-use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
 use crate::operator::Operator;
-use crate::place::{Place, eventually, shards};
+use crate::place::{Place, eventually, record, shards};
 use crate::pods::PodRunner;
 use crate::sidecar_jobs::{condition, is_true, phase, reason};
 use crate::standing::{Standing, standing};
-
-/// Notes every version of the objects of a place.
-async fn record(place: &Place) -> Arc<Mutex<Vec<SidecarJob>>> {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let objects = place.objects();
-    let list = objects.list(&ListParams::default()).await.unwrap();
-    let version = list.metadata.resource_version.unwrap();
-    let noted = Arc::clone(&seen);
-    let mut events = objects
-        .watch(&WatchParams::default(), &version)
-        .await
-        .unwrap()
-        .boxed();
-    tokio::spawn(async move {
-        while let Some(Ok(event)) = events.next().await {
-            if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event {
-                noted.lock().unwrap().push(object);
-            }
-        }
-    });
-    seen
-}
 
 #[tokio::test]
 async fn a_job_goes_from_an_intent_to_a_sealed_output() {
@@ -258,6 +233,29 @@ async fn failed_shards_are_counted_listed_and_judged() {
         "the others are finished"
     );
     assert!(json!(object).to_string().len() < 32 * 1024);
+}
+
+/// Bytes that are no image cost their rows, which are told by their reason.
+#[tokio::test]
+async fn faults_of_rows_are_counted_by_reason() {
+    let Some(place) = Place::new("faults").await else {
+        return;
+    };
+    let root = place.dataset("d", 4);
+    let operator = Operator::begin(&place).await;
+    let _pods = PodRunner::begin(&place);
+    let filters = json!({"columns": [], "pipeline": [{"computeFilters": {"filters": ["luma"]}}]});
+    place.create(&place.job("photos", &root, &filters)).await;
+    let object = place.wait_for_end("photos").await;
+    assert!(is_true(&object, "Complete"), "{:#}", json!(object.status));
+    let rows = object.status.unwrap().rows.unwrap().written;
+    assert!(rows > 0);
+    let ours = format!(
+        "namespace=\"{}\",reason=\"unsupported_format\"",
+        place.namespace
+    );
+    let counted = operator.metric("sidecarjob_row_errors_total", &ours).await;
+    assert_eq!(counted, Some(rows as f64));
 }
 
 #[tokio::test]

@@ -1,15 +1,16 @@
 //! A namespace of the one cluster, and a folder with datasets.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crds::SidecarJob;
+use futures::StreamExt;
 use harness::cluster::Cluster;
 use harness::dataset::{Shape, join_job};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams};
 use kube::core::DynamicObject;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -167,6 +168,28 @@ impl Place {
     pub async fn events(&self, name: &str) -> Vec<(String, String)> {
         sidecar_jobs::events(&self.client, &self.namespace, name).await
     }
+}
+
+/// Notes every version of the objects of a place.
+pub async fn record(place: &Place) -> Arc<std::sync::Mutex<Vec<SidecarJob>>> {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let objects = place.objects();
+    let list = objects.list(&ListParams::default()).await.unwrap();
+    let version = list.metadata.resource_version.unwrap();
+    let noted = Arc::clone(&seen);
+    let mut events = objects
+        .watch(&WatchParams::default(), &version)
+        .await
+        .unwrap()
+        .boxed();
+    tokio::spawn(async move {
+        while let Some(Ok(event)) = events.next().await {
+            if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event {
+                noted.lock().unwrap().push(object);
+            }
+        }
+    });
+    seen
 }
 
 /// Waits until something is so.

@@ -1,11 +1,11 @@
 //! Runs the containers of pods as processes of this machine, and tells the API server of it as
 //! a kubelet does.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{EnvVar, Pod, Secret};
@@ -27,9 +27,9 @@ pub struct PodRunner {
 #[derive(Default)]
 struct Shared {
     running: HashMap<String, Running>,
+    begun: HashSet<String>,
     /// Pods to take on; the others stay pending.
     limit: usize,
-    started: usize,
 }
 
 struct Running {
@@ -77,7 +77,7 @@ impl PodRunner {
 
     /// Pods that were begun so far.
     pub fn started(&self) -> usize {
-        self.shared.lock().unwrap().started
+        self.shared.lock().unwrap().begun.len()
     }
 }
 
@@ -99,12 +99,17 @@ struct Kubelet {
 impl Kubelet {
     async fn run(self) {
         loop {
-            let parameters = ListParams::default().labels("sidecarjob.dev/job-uid");
+            let parameters = ListParams::default()
+                .labels("sidecarjob.dev/job-uid")
+                .fields("status.phase!=Succeeded,status.phase!=Failed");
+            let began = Instant::now();
             // The API server may be stopped by a test for a while.
             if let Ok(pods) = self.pods.list(&parameters).await {
                 self.round(pods.items).await;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            // Where there are many pods, a look at them costs something.
+            let pause = began.elapsed().max(Duration::from_millis(100));
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -139,12 +144,12 @@ impl Kubelet {
         }
         for pod in &pods {
             let status = pod.status.clone().unwrap_or_default();
-            let is_waiting = status.phase.as_deref() == Some("Pending")
+            // What looks after pretended nodes may have said that it runs.
+            let is_waiting = matches!(status.phase.as_deref(), Some("Pending" | "Running"))
                 && pod.metadata.deletion_timestamp.is_none();
             let has_room = {
                 let shared = self.shared.lock().unwrap();
-                shared.running.len() < shared.limit
-                    && !shared.running.contains_key(&pod.uid().unwrap())
+                shared.running.len() < shared.limit && !shared.begun.contains(&pod.uid().unwrap())
             };
             if is_waiting && has_room {
                 self.start(pod).await;
@@ -178,7 +183,7 @@ impl Kubelet {
             .unwrap();
         {
             let mut shared = self.shared.lock().unwrap();
-            shared.started += 1;
+            shared.begun.insert(pod.uid().unwrap());
             let running = Running {
                 child,
                 message,
