@@ -250,12 +250,12 @@ async fn faults_of_rows_are_counted_by_reason() {
     assert!(is_true(&object, "Complete"), "{:#}", json!(object.status));
     let rows = object.status.unwrap().rows.unwrap().written;
     assert!(rows > 0);
-    let ours = format!(
-        "namespace=\"{}\",reason=\"unsupported_format\"",
-        place.namespace
-    );
+    let ours = format!("namespace=\"{}\",reason=\"undecodable\"", place.namespace);
     let counted = operator.metric("sidecarjob_row_errors_total", &ours).await;
     assert_eq!(counted, Some(rows as f64));
+    // Nobody is at work any more.
+    let rate = "sidecarjob_observed_shards_per_second";
+    assert_eq!(operator.metric(rate, "photos").await, Some(0.0));
 }
 
 #[tokio::test]

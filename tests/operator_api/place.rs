@@ -158,7 +158,11 @@ impl Place {
     }
 
     pub async fn wait_for_end(&self, name: &str) -> SidecarJob {
-        self.wait(name, "at its end", |object| {
+        self.wait_for_end_within(LIMIT, name).await
+    }
+
+    pub async fn wait_for_end_within(&self, limit: Duration, name: &str) -> SidecarJob {
+        sidecar_jobs::wait(&self.objects(), limit, name, "at its end", |object| {
             is_true(object, "Complete") || is_true(object, "Failed")
         })
         .await

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{EnvVar, Pod, Secret};
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, ResourceExt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -98,23 +100,23 @@ struct Kubelet {
 
 impl Kubelet {
     async fn run(self) {
-        loop {
-            let parameters = ListParams::default()
-                .labels("sidecarjob.dev/job-uid")
-                .fields("status.phase!=Succeeded,status.phase!=Failed");
-            let began = Instant::now();
-            // The API server may be stopped by a test for a while.
-            if let Ok(pods) = self.pods.list(&parameters).await {
-                self.round(pods.items).await;
+        let (pods, writer) = reflector::store();
+        let ours = watcher::Config::default().labels("sidecarjob.dev/job-uid");
+        // The API server may be stopped by a test for a while.
+        let watch = watcher(self.pods.clone(), ours).default_backoff();
+        let watch = reflector(writer, watch).for_each(async |_| ());
+        let rounds = async {
+            loop {
+                self.round(pods.state()).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            // Where there are many pods, a look at them costs something.
-            let pause = began.elapsed().max(Duration::from_millis(100));
-            tokio::time::sleep(pause).await;
-        }
+        };
+        tokio::join!(watch, rounds);
     }
 
-    async fn round(&self, pods: Vec<Pod>) {
-        let there: Vec<String> = pods.iter().filter_map(ResourceExt::uid).collect();
+    async fn round(&self, pods: Vec<Arc<Pod>>) {
+        let uids = pods.iter().filter_map(|pod| pod.uid());
+        let there: HashSet<String> = uids.collect();
         let ended: Vec<(String, i32, String)> = {
             let mut shared = self.shared.lock().unwrap();
             // A pod without a node is gone as soon as it is deleted.

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use crate::operator::{Operator, Start};
 use crate::place::{Place, record};
 use crate::pods::PodRunner;
-use crate::sidecar_jobs::{is_true, reason, wait};
+use crate::sidecar_jobs::{is_true, reason};
 
 /// Processes of workers at a time.
-const PROCESSES: usize = 4;
+const PROCESSES: usize = 12;
 
 /// Indexes of the one test; the other has ten times as many shards.
 fn size() -> usize {
@@ -157,14 +157,7 @@ async fn every_index_of_many_is_done_once() {
     place
         .create(&place.job("photos", &root, &scaffold(&json!({}))))
         .await;
-    let object = wait(
-        &place.objects(),
-        limit(),
-        "photos",
-        "at its end",
-        |object| is_true(object, "Complete") || is_true(object, "Failed"),
-    )
-    .await;
+    let object = place.wait_for_end_within(limit(), "photos").await;
     assert!(is_true(&object, "Complete"), "{:#}", json!(object.status));
     let status = object.status.unwrap();
     let done: i32 = status.batches.iter().map(|batch| batch.done).sum();
@@ -199,14 +192,7 @@ async fn failures_of_many_shards_fit_into_an_object() {
         "canary": {"shards": 20},
     }));
     place.create(&place.job("photos", &root, &spec)).await;
-    let object = wait(
-        &place.objects(),
-        limit(),
-        "photos",
-        "at its end",
-        |object| is_true(object, "Complete") || is_true(object, "Failed"),
-    )
-    .await;
+    let object = place.wait_for_end_within(limit(), "photos").await;
     assert_eq!(reason(&object, "Ready"), Some("CompletedWithFailures"));
     let status = object.status.unwrap();
     let counted = status.shards.unwrap();

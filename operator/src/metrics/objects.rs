@@ -47,18 +47,17 @@ impl ObjectNumbers {
             let remaining = shards.total.saturating_sub(done).saturating_sub(failed);
             [done, shards.kept, failed, remaining.max(0)]
         });
-        let observed_rate = match progress {
-            Some(progress) if progress.window_seconds > 0.0 => {
+        let workers = status.workers.unwrap_or_default();
+        // Of a run that nobody works on the last window says nothing.
+        let observed_rate = progress
+            .filter(|progress| workers.desired > 0 && progress.window_seconds > 0.0)
+            .map_or(0.0, |progress| {
                 progress.window_shards as f64 / progress.window_seconds
-            }
-            Some(_) => 0.0,
-            None => 0.0,
-        };
+            });
         let rows = status.rows.as_ref();
         let match_ratio = rows
             .filter(|rows| rows.looked_up > 0)
             .map(|rows| rows.matched as f64 / rows.looked_up as f64);
-        let workers = status.workers.unwrap_or_default();
         Self {
             key,
             shards,
