@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::future::join_all;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{EnvVar, Pod, Secret};
 use kube::api::{Api, Patch, PatchParams};
@@ -138,25 +139,23 @@ impl Kubelet {
             }
             ended
         };
-        for (uid, code, message) in ended {
-            let pod = pods.iter().find(|pod| pod.uid().as_ref() == Some(&uid));
-            if let Some(pod) = pod {
-                self.tell(pod, &finished(code, &message)).await;
-            }
-        }
-        for pod in &pods {
-            let status = pod.status.clone().unwrap_or_default();
-            // What looks after pretended nodes may have said that it runs.
-            let is_waiting = matches!(status.phase.as_deref(), Some("Pending" | "Running"))
-                && pod.metadata.deletion_timestamp.is_none();
-            let has_room = {
-                let shared = self.shared.lock().unwrap();
-                shared.running.len() < shared.limit && !shared.begun.contains(&pod.uid().unwrap())
+        let told = ended.iter().filter_map(|(uid, code, message)| {
+            let pod = pods.iter().find(|pod| pod.uid().as_ref() == Some(uid))?;
+            Some(async move { self.tell(pod, &finished(*code, message)).await })
+        });
+        let waiting: Vec<&Arc<Pod>> = {
+            let mut shared = self.shared.lock().unwrap();
+            let room = shared.limit.saturating_sub(shared.running.len());
+            let is_new = |pod: &&Arc<Pod>| {
+                // What looks after pretended nodes may have said that it runs.
+                matches!(phase(pod), Some("Pending" | "Running"))
+                    && pod.metadata.deletion_timestamp.is_none()
+                    && shared.begun.insert(pod.uid().unwrap())
             };
-            if is_waiting && has_room {
-                self.start(pod).await;
-            }
-        }
+            pods.iter().filter(is_new).take(room).collect()
+        };
+        let begun = waiting.into_iter().map(|pod| self.start(pod));
+        tokio::join!(join_all(told), join_all(begun));
     }
 
     async fn start(&self, pod: &Pod) {
@@ -185,7 +184,6 @@ impl Kubelet {
             .unwrap();
         {
             let mut shared = self.shared.lock().unwrap();
-            shared.begun.insert(pod.uid().unwrap());
             let running = Running {
                 child,
                 message,
@@ -193,7 +191,9 @@ impl Kubelet {
             };
             shared.running.insert(pod.uid().unwrap(), running);
         }
-        self.tell(pod, &started()).await;
+        if phase(pod) == Some("Pending") {
+            self.tell(pod, &started()).await;
+        }
     }
 
     async fn value(&self, pod: &Pod, variable: &EnvVar) -> Option<String> {
@@ -228,6 +228,10 @@ impl Kubelet {
             .patch_status(&name, &parameters, &Patch::Merge(&patch))
             .await;
     }
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
 }
 
 const NOW: &str = "2025-06-01T10:00:00Z";
