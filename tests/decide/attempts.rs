@@ -1,5 +1,7 @@
 //! What becomes of attempts at batches.
 
+use std::time::Duration;
+
 use operator::model::{JobEnd, Settled};
 use serde_json::json;
 
@@ -136,6 +138,38 @@ fn tries_come_to_an_end() {
     assert!(events(&decision).contains(&"BatchRetried"));
 }
 
+/// The second attempt follows at once: a node may have died. The third waits, and says so.
+#[test]
+fn what_keeps_coming_to_nothing_is_given_time() {
+    let mut scene = working();
+    scene.jobs.clear();
+    let lose = |scene: &mut Scene| {
+        scene.lose(0, &[(6, 8)]);
+        let now = scene.now.as_millisecond();
+        let settled = scene.attempt(0).settled.as_mut().unwrap();
+        settled.at_ms = now;
+        settled.reason = Some("no answer of the store".to_owned());
+    };
+    lose(&mut scene);
+    let decision = scene.act();
+    assert!(scene.actions(&decision)[0].starts_with("Start 0/2"));
+    scene.jobs.clear();
+    lose(&mut scene);
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), Vec::<String>::new());
+    assert_eq!(decision.requeue, Duration::from_secs(30));
+    let told = scene.status().message.clone().unwrap();
+    let words = "what batch 0 has lost (no answer of the store) is tried again at 2";
+    assert!(told.contains(words), "{told}");
+    scene.wait(29);
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), Vec::<String>::new());
+    assert_eq!(scene.status().message.as_ref(), Some(&told));
+    scene.wait(1);
+    let decision = scene.step();
+    assert!(scene.actions(&decision)[0].starts_with("Start 0/3"));
+}
+
 #[test]
 fn a_reason_that_no_retry_mends_ends_the_tries() {
     let mut scene = working();
@@ -146,6 +180,7 @@ fn a_reason_that_no_retry_mends_ends_the_tries() {
         lost: vec![(6, 8)],
         reason: Some("no such index".to_owned()),
         is_permanent: true,
+        at_ms: 0,
     });
     let decision = scene.step();
     assert_eq!(scene.actions(&decision), ["Seal"]);

@@ -140,6 +140,7 @@ fn work_that_can_not_be_done_stops_the_canary() {
         lost: vec![(0, 2), (49, 51), (98, 100)],
         reason: Some("the index has no column score".to_owned()),
         is_permanent: true,
+        at_ms: 0,
     });
     scene.jobs.clear();
     scene.step();

@@ -120,7 +120,7 @@ impl Runner {
             0 => self.make_plan(prefix, shards, random),
             1 => self.load(prefix),
             2 => self.follow(prefix, random),
-            3 => self.settle(prefix),
+            3 => self.settle(prefix, now_ms),
             _ => self.make_seal(prefix, random),
         }
     }
@@ -222,7 +222,7 @@ impl Runner {
         }
     }
 
-    fn settle(&mut self, prefix: &Prefix) {
+    fn settle(&mut self, prefix: &Prefix, now_ms: i64) {
         let files = &prefix.runs[&self.run];
         for (batch, attempt) in std::mem::take(&mut self.to_settle) {
             let Some(file) = self.batches.get(&(batch, attempt)) else {
@@ -243,6 +243,7 @@ impl Runner {
                 lost,
                 reason: None,
                 is_permanent: false,
+                at_ms: now_ms,
             };
             self.settled.insert((batch, attempt), settled);
         }

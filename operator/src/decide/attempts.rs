@@ -3,6 +3,12 @@
 
 use crate::model::{AttemptFacts, BatchFacts, Item, ObservedJob};
 
+/// Seconds before the third attempt at the same items; doubled with each further one.
+const SHORTEST_PAUSE: i64 = 30;
+
+/// The longest pause, in seconds.
+const LONGEST_PAUSE: i64 = 600;
+
 /// How the latest attempt at a batch stands.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum State<'a> {
@@ -19,6 +25,8 @@ pub(super) enum State<'a> {
         items: &'a [Item],
         /// Attempts at them that ended by themselves.
         tries: u32,
+        /// When they may be tried again, in seconds since the epoch of Unix.
+        not_before: i64,
     },
     /// Every item has ended.
     Finished,
@@ -122,5 +130,27 @@ fn state<'a>(
     State::Lost {
         items: &settled.lost,
         tries,
+        not_before: settled.at_ms.div_euclid(1000).saturating_add(pause(tries)),
+    }
+}
+
+/// Seconds between an attempt and the next one. One that came to nothing may have met a node that
+/// died, which is no reason to wait; what keeps coming to nothing, such as a store that is away,
+/// needs time.
+fn pause(tries: u32) -> i64 {
+    match tries {
+        0 | 1 => 0,
+        _ => SHORTEST_PAUSE
+            .saturating_mul(1 << (tries - 2).min(10))
+            .min(LONGEST_PAUSE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn pauses_double_up_to_ten_minutes() {
+        let pauses: Vec<i64> = [0, 1, 2, 3, 4, 6, 7, 20, u32::MAX].map(super::pause).into();
+        assert_eq!(pauses, [0, 0, 30, 60, 120, 480, 600, 600, 600]);
     }
 }

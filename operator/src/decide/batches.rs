@@ -1,6 +1,7 @@
 //! What is started, settled, retried and deleted: the Jobs of a run.
 
 use crds::RunStatus;
+use k8s_openapi::jiff::Timestamp;
 
 use super::attempts::{self, Batch, State, Terms};
 use super::canary::{self, Stage};
@@ -149,13 +150,14 @@ fn advance(draft: &mut Draft<'_>, context: &Context<'_>) {
             let message =
                 "the canary measures speed, matches and nulls over a spread of the shards";
             let message = with_deaths(draft, message.to_owned());
+            let message = with_pauses(draft, context, message);
             draft.stand(Standing::moving(Phase::Canary, message));
         }
         _ if context.is_done() => seal::decide(draft, context, &mut allotment),
         _ => {
             next_batch(draft, context, &mut allotment);
             let message = format!("working on {} shards", context.totals.todo);
-            let message = with_deaths(draft, message);
+            let message = with_pauses(draft, context, with_deaths(draft, message));
             draft.stand(Standing::moving(Phase::Running, message));
         }
     }
@@ -169,6 +171,30 @@ fn with_deaths(draft: &Draft<'_>, message: String) -> String {
     match &draft.observed.pods.died {
         None => message,
         Some(words) => format!("{message}; workers die and are tried again: {words}"),
+    }
+}
+
+/// When a batch is tried again that waits for its time.
+fn with_pauses(draft: &Draft<'_>, context: &Context<'_>, message: String) -> String {
+    let paused = context.book.iter().filter_map(|batch| match batch.state {
+        State::Lost { not_before, .. } if draft.now.as_second() < not_before => {
+            Some((not_before, batch))
+        }
+        _ => None,
+    });
+    let next = paused.min_by_key(|(not_before, _)| *not_before);
+    match next.and_then(|(at, batch)| Some((Timestamp::from_second(at).ok()?, batch))) {
+        None => message,
+        Some((at, batch)) => {
+            let reason = batch
+                .last
+                .settled
+                .as_ref()
+                .and_then(|of| of.reason.as_deref());
+            let reason = reason.unwrap_or("its workers died");
+            let number = batch.number;
+            format!("{message}; what batch {number} has lost ({reason}) is tried again at {at}")
+        }
     }
 }
 
@@ -198,7 +224,10 @@ fn go_on(
             };
             start(draft, context, again, allotment);
         }
-        State::Lost { items, tries } => {
+        State::Lost { not_before, .. } if draft.now.as_second() < *not_before => {
+            draft.look_again_in(not_before - draft.now.as_second());
+        }
+        State::Lost { items, tries, .. } => {
             let further = Attempt {
                 batch: batch.number,
                 attempt: batch.last.attempt.saturating_add(1),

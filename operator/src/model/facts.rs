@@ -138,6 +138,8 @@ pub struct Settled {
     pub reason: Option<String>,
     /// Whether that reason is one that no retry mends (exit 2 of a worker).
     pub is_permanent: bool,
+    /// When that was found, in milliseconds since the epoch of Unix.
+    pub at_ms: i64,
 }
 
 /// Progress, summed over all items of a run.

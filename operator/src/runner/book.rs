@@ -273,8 +273,8 @@ impl Book {
         }
     }
 
-    /// Settles an attempt by what the reports of its items said last.
-    pub(super) fn settle(&mut self, batch: u32, attempt: u32) {
+    /// Settles an attempt at `now`, by what the reports of its items said last.
+    pub(super) fn settle(&mut self, batch: u32, attempt: u32, now: OffsetDateTime) {
         let Some(state) = self.attempt(batch, attempt) else {
             return;
         };
@@ -299,6 +299,7 @@ impl Book {
         let settled = Settled {
             reason: says_most.and_then(|report| Some(report.reason.clone()?.into())),
             is_permanent: says_most.is_some_and(|report| report.is_permanent),
+            at_ms: milliseconds(now),
             lost,
         };
         if let Some(state) = self.attempt_mut(batch, attempt) {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use time::OffsetDateTime;
+
 use super::follower::look;
 use super::lock;
 use super::session::Session;
@@ -11,7 +13,7 @@ pub(super) async fn settle(session: Arc<Session>, batch: u32, attempt: u32) {
     let items = lock(&session.book).items_of(batch, attempt);
     // It only fails for good if the output's location is none; the facts say so already.
     if look(&session, &items).await.is_ok() {
-        lock(&session.book).settle(batch, attempt);
+        lock(&session.book).settle(batch, attempt, OffsetDateTime::now_utc());
         session.publish_items();
     }
 }
