@@ -22,10 +22,6 @@ pub fn spread(chunks: u64, shards: u64, count: u64) -> Vec<Item> {
     if shards == 0 {
         return Vec::new();
     }
-    // u128: a plan may have as many chunks as it likes.
-    let part = |whole: u64, position: u64, parts: u64| {
-        (u128::from(whole) * u128::from(position) / u128::from(parts)) as u64
-    };
     let gaps = chunks - shards;
     (0..count)
         .map(|position| {
@@ -63,25 +59,23 @@ pub fn complement(chunks: u64, handed: impl IntoIterator<Item = Item>) -> Vec<It
     gaps
 }
 
-/// Cuts ranges into items of `size` chunks, the last of each range of what is left; `limit` items
-/// at most. An item never reaches over the end of a range.
-pub fn cut(gaps: &[Item], size: u64, limit: usize) -> Vec<Item> {
-    let size = size.max(1);
-    let mut items = Vec::new();
-    for &(start, end) in gaps {
-        let mut first = start;
-        while first < end && items.len() < limit {
-            let stop = first.saturating_add(size).min(end);
-            items.push((first, stop));
-            first = stop;
-        }
-    }
-    items
+/// Cuts ranges into items of `size` chunks at most, those of a range alike but for one chunk;
+/// larger ones if they had less than `least` otherwise. The first `limit` of them.
+pub fn cut(gaps: &[Item], size: u64, least: u64, limit: usize) -> Vec<Item> {
+    let items = gaps.iter().flat_map(|gap| {
+        let (start, length) = (gap.0, len(*gap));
+        let wanted = length.div_ceil(size.max(1));
+        let count = wanted.min((length / least.max(1)).max(1));
+        let end_of = move |position| start + part(length, position, count);
+        (0..count).map(move |position| (end_of(position), end_of(position + 1)))
+    });
+    items.filter(|item| len(*item) > 0).take(limit).collect()
 }
 
-/// How many items of `size` chunks the ranges give.
-pub fn count(gaps: &[Item], size: u64) -> u64 {
-    gaps.iter().map(|gap| len(*gap).div_ceil(size.max(1))).sum()
+/// Where the `position`-th of so many equal parts of a whole begins. A plan may have as many
+/// chunks as it likes.
+fn part(whole: u64, position: u64, parts: u64) -> u64 {
+    (u128::from(whole) * u128::from(position) / u128::from(parts)) as u64
 }
 
 #[cfg(test)]
@@ -111,9 +105,14 @@ mod tests {
     fn bulk_items_go_around_the_canary() {
         let gaps = complement(100, [(93, 100), (0, 6), (46, 53)]);
         assert_eq!(gaps, [(6, 46), (53, 93)]);
-        assert_eq!(cut(&gaps, 25, 10), [(6, 31), (31, 46), (53, 78), (78, 93)]);
-        assert_eq!(cut(&gaps, 25, 3).len(), 3);
-        assert_eq!(count(&gaps, 25), 4);
+        assert_eq!(
+            cut(&gaps, 25, 1, 10),
+            [(6, 26), (26, 46), (53, 73), (73, 93)]
+        );
+        assert_eq!(cut(&gaps, 25, 1, 3), [(6, 26), (26, 46), (53, 73)]);
+        assert_eq!(cut(&gaps, 25, 25, 10), gaps, "no half that is too small");
+        assert_eq!(cut(&[(0, 10)], 4, 4, 10), [(0, 5), (5, 10)]);
+        assert_eq!(cut(&[(0, 10), (10, 10)], 100, 50, 10), [(0, 10)]);
     }
 
     proptest! {
@@ -123,6 +122,7 @@ mod tests {
             shards in 0_u64..200,
             workers in 1_u64..300,
             size in 1_u64..600,
+            least in 1_u64..600,
             limit in 1_usize..50,
         ) {
             let mut handed = spread(chunks, shards, workers);
@@ -134,13 +134,19 @@ mod tests {
             }
             loop {
                 let gaps = complement(chunks, handed.iter().copied());
-                let batch = cut(&gaps, size, limit);
+                let least = least.min(size);
+                let batch = cut(&gaps, size, least, limit);
                 prop_assert!(batch.len() <= limit);
                 if batch.is_empty() {
                     prop_assert!(gaps.is_empty());
                     break;
                 }
-                prop_assert!(batch.iter().all(|item| (1..=size).contains(&len(*item))));
+                for item in &batch {
+                    let gap = gaps.iter().find(|gap| gap.0 <= item.0 && item.1 <= gap.1);
+                    let gap = len(*gap.expect("it is in a gap"));
+                    prop_assert!((least.min(gap)..size.max(2 * least)).contains(&len(*item))
+                        || len(*item) == size);
+                }
                 handed.extend(batch);
             }
             handed.sort_unstable();

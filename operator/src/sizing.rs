@@ -12,8 +12,8 @@
 mod items;
 
 pub use items::{
-    Cost, FIRST_SHARDS_OF_AN_ITEM, ItemCosts, MOST_SHARDS_OF_AN_ITEM, items_of_a_batch,
-    least_shards_per_item, shards_per_item,
+    Cost, FIRST_SHARDS_OF_AN_ITEM, ItemCosts, MOST_SHARDS_OF_AN_ITEM, least_shards_per_item,
+    shards_per_item,
 };
 
 /// Most pods of all Jobs of an object at a time, which is also the most that a spec may ask for.

@@ -54,7 +54,7 @@ fn what_is_good_enough_goes_on_once_the_api_server_knows() {
     assert_eq!(
         scene.actions(&decision),
         [
-            "Start 1/1 [2-9 9-16 16-23 23-30 30-37 37-44 44-49 51-58 58-65 65-72] workers 3 epoch 3 \
+            "Start 1/1 [2-8 8-15 15-22 22-28 28-35 35-42 42-49 51-57 57-64 64-71] workers 3 epoch 3 \
           tries 0"
         ]
     );

@@ -177,3 +177,31 @@ fn items_follow_what_shards_and_starts_cost() {
         Some(50)
     );
 }
+
+/// The canary's items of two shards say little about items of thousands: one for each worker shows
+/// what those cost, and then the others are cut.
+#[test]
+fn large_items_are_tried_before_all_are_cut() {
+    let mut scene = Scene::planned(1_000_000, json!({"throughput": {"maxWorkers": 4}}));
+    scene.settings.items_per_job = 1_000;
+    scene.facts().progress.costs.add(2, 4.0, 2, 0.008);
+    let decision = scene.act();
+    assert_eq!(
+        scene.actions(&decision),
+        ["Start 0/1 [0-20000 20000-40000 40000-60000 60000-80000] workers 4 epoch 3 tries 0"]
+    );
+    let attempt = scene.attempt(0);
+    attempt.was_seen = true;
+    attempt.ended = 1;
+    let decision = scene.step();
+    assert_eq!(
+        scene.actions(&decision),
+        Vec::<String>::new(),
+        "nothing was told yet"
+    );
+    // Each shard takes 20 ms: twenty thousand are too many.
+    scene.facts().progress.costs.add(20_000, 3.0, 500, 10.0);
+    let decision = scene.step();
+    let actions = scene.actions(&decision);
+    assert!(actions[0].starts_with("Start 1/1 [80000-85"), "{actions:?}");
+}

@@ -14,7 +14,7 @@ pub type Spoil = fn(&Observed, &mut Decision);
 
 /// The words with which some story of these ends, if one does.
 fn complaint(spoil: Spoil, troubles: Troubles) -> String {
-    for seed in 9_000..9_040 {
+    for seed in 9_000..9_400 {
         let mut world = World::new(Story::new(seed, troubles));
         world.spoil = Some(spoil);
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| world.run())) else {

@@ -255,9 +255,12 @@ pub(super) fn is_obsolete(draft: &Draft<'_>, context: &Context<'_>, job: &Observ
     job.template.as_ref().is_some_and(|built| *built != current)
 }
 
-/// Hands out more of the plan before the workers run out of it.
+/// Hands out more of the plan before the workers run out of it. Of items that are much larger than
+/// any before there is first one for each worker; what those are found to cost, soon after they
+/// have begun, decides about all others.
 fn next_batch(draft: &mut Draft<'_>, context: &Context<'_>, allotment: &mut Allotment) {
-    let is_short = context.left() < 2 * u64::from(allotment.total());
+    let (left, workers) = (context.left(), allotment.total());
+    let is_short = left < 2 * u64::from(workers);
     if context.unassigned == 0 || !is_short || allotment.left() == 0 {
         return;
     }
@@ -266,11 +269,17 @@ fn next_batch(draft: &mut Draft<'_>, context: &Context<'_>, allotment: &mut Allo
         .iter()
         .flat_map(|batch| batch.items.iter().copied());
     let gaps = items::complement(context.totals.todo, handed);
-    let size = scale::shards_per_item(draft, context, allotment.total());
-    let limit = scale::most_items(draft, context, size, allotment.total());
-    let cut = items::cut(&gaps, size, limit);
+    let sizes = scale::item_sizes(draft, context, workers);
+    let mut limit = scale::most_items(draft);
+    if !sizes.are_foreseeable {
+        if left > 0 {
+            return;
+        }
+        limit = limit.min(workers as usize);
+    }
+    let cut = items::cut(&gaps, sizes.wanted, sizes.least, limit);
     if let Some(sizing) = &mut draft.status.sizing {
-        sizing.shards_per_chunk = i64::try_from(size).ok();
+        sizing.shards_per_chunk = i64::try_from(sizes.wanted).ok();
     }
     let number = context.book.last().map_or(0, |batch| batch.number + 1);
     start_batch(draft, context, number, cut, allotment);

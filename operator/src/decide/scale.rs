@@ -16,16 +16,10 @@ pub(super) fn most(draft: &Draft<'_>) -> u32 {
         .clamp(1, MOST_WORKERS)
 }
 
-/// Most items of the next batch, for `workers` and with `shards` an item.
-pub(super) fn most_items(
-    draft: &Draft<'_>,
-    context: &Context<'_>,
-    shards: u64,
-    workers: u32,
-) -> usize {
+/// Most items of a Job.
+pub(super) fn most_items(draft: &Draft<'_>) -> usize {
     let most = draft.observed.settings.items_per_job;
-    let most = most.clamp(1, MOST_ITEMS_OF_A_JOB) as usize;
-    sizing::items_of_a_batch(&context.facts.progress.costs, shards, workers, most)
+    most.clamp(1, MOST_ITEMS_OF_A_JOB) as usize
 }
 
 /// The number of workers by the formula; the status shows how it was found.
@@ -33,7 +27,7 @@ pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
     let progress = &context.facts.progress;
     let before = draft.before.sizing.clone().unwrap_or_default();
     let cost = progress.costs.cost();
-    let size = shards_per_item(draft, context, 1);
+    let size = item_sizes(draft, context, 1).wanted;
     let target = draft.object.spec.throughput.target_rows_per_hour;
     let target = target.and_then(|rows| u64::try_from(rows).ok());
     let current = before
@@ -90,11 +84,26 @@ pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
     workers
 }
 
-/// Shards of the items of the next batch.
-pub(super) fn shards_per_item(draft: &Draft<'_>, context: &Context<'_>, workers: u32) -> u64 {
+/// How large the items of the next batch are to be.
+pub(super) struct ItemSizes {
+    /// Shards of an item.
+    pub(super) wanted: u64,
+    /// Shards of the smallest that makes up for its fixed cost.
+    pub(super) least: u64,
+    /// Whether some of about that size were measured.
+    pub(super) are_foreseeable: bool,
+}
+
+pub(super) fn item_sizes(draft: &Draft<'_>, context: &Context<'_>, workers: u32) -> ItemSizes {
     let seconds = draft.observed.settings.item_seconds;
-    let cost = context.facts.progress.costs.cost();
-    sizing::shards_per_item(cost, seconds, context.unassigned, workers)
+    let costs = &context.facts.progress.costs;
+    let cost = costs.cost();
+    let wanted = sizing::shards_per_item(cost, seconds, context.unassigned, workers);
+    ItemSizes {
+        wanted,
+        least: sizing::least_shards_per_item(cost),
+        are_foreseeable: costs.foresees(wanted),
+    }
 }
 
 /// From main's footers; if none could be read, from what was written so far.

@@ -12,6 +12,9 @@ const ITEMS_A_WORKER: u64 = 4;
 /// A fixed cost of at most a tenth of an item: the shards cost nine times as much.
 const SHARDS_TO_FIXED_COST: f64 = 9.0;
 
+/// A fixed cost of a fortieth of an item is a small one.
+const SHARDS_TO_SMALL_COST: f64 = 39.0;
+
 /// Items whose sizes differ less than this, as a standard deviation by their mean, don't tell
 /// what grows with the size.
 const LEAST_SPREAD: f64 = 0.5;
@@ -100,9 +103,12 @@ impl ItemCosts {
         }
     }
 
-    /// Whether items of so many shards are not much larger than some that were measured.
+    /// Whether items of so many shards hold no surprise: they are not much larger than some that
+    /// were measured, or their fixed cost is so small beside them that it may well be more.
     pub fn foresees(&self, shards: u64) -> bool {
+        let cost = self.cost();
         shards <= self.largest.saturating_mul(FORESEEABLE)
+            || cost.fixed * SHARDS_TO_SMALL_COST <= cost.shard * shards as f64
     }
 }
 
@@ -128,13 +134,4 @@ pub fn least_shards_per_item(cost: Cost) -> u64 {
     } else {
         1
     }
-}
-
-/// Most items of a batch of items of `shards` for `workers`. Until items of about that size were
-/// measured a batch has just enough to keep all at work: the next one is cut by what they cost.
-pub fn items_of_a_batch(costs: &ItemCosts, shards: u64, workers: u32, most: usize) -> usize {
-    if costs.foresees(shards) {
-        return most;
-    }
-    most.min(usize::try_from(ITEMS_A_WORKER * u64::from(workers.max(1))).unwrap_or(most))
 }
