@@ -17,6 +17,10 @@ ifneq ($(wildcard ../shared/baseline),)
 export SIDECARJOB_BASELINE ?= $(abspath ../shared/baseline)
 endif
 
+# What started a cluster ends it, without a build.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BUILT_CLUSTER := $(firstword $(wildcard $(TARGET)/demo/cluster $(TARGET)/debug/cluster))
+
 .PHONY: help
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +46,7 @@ cluster-demo: tools ## On that cluster: kubectl apply, a live view of the run, e
 
 .PHONY: cluster-down
 cluster-down: ## End that cluster; nothing of it stays
-	@cargo run --quiet --locked -p sidecarjob-harness --bin cluster -- down
+	@$(or $(BUILT_CLUSTER),cargo run --quiet --locked -p sidecarjob-harness --bin cluster --) down
 
 .PHONY: soak
 soak: tools ## 50 idle SidecarJobs for five minutes: the operator writes nothing, and hardly uses the CPU

@@ -1,5 +1,7 @@
 //! The lookup of `joinFromParquet`: keys first, values only where there are hits.
 
+use std::time::Instant;
+
 use arrow::datatypes::{DataType as Arrow, FieldRef};
 
 use crate::keys::{KeyColumn, KeyKind};
@@ -85,6 +87,7 @@ impl Lookup for JoinLookup {
             Ok::<Vec<Group>, PassError>(self.groups(keys))
         })?;
         let table = KeyTable::build(shards.to_vec(), &groups, threads, clock);
+        let begun = Instant::now();
         let probed = probe(&self.index, &table, shards, &groups, limits)?;
         let mut stats = PassStats {
             rows_read: probed.rows_read,
@@ -100,6 +103,7 @@ impl Lookup for JoinLookup {
             .map(|field| field.data_type().clone())
             .collect();
         let columns = gather(&self.index, &probed.hits, &targets, limits)?;
+        stats.reading = begun.elapsed();
         let mut row_of_key = vec![NONE; table.numbers()];
         for (row, hit) in probed.hits.iter().flatten().enumerate() {
             row_of_key[hit.key as usize] = row as u32;

@@ -14,6 +14,7 @@ pub mod texts;
 pub mod window;
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::FieldRef;
@@ -66,6 +67,9 @@ pub struct PassStats {
     pub keys: u64,
     /// Of those, keys that were found.
     pub keys_found: u64,
+    /// Wall time of reading the side input, which the number of shards hardly changes.
+    #[serde(skip)]
+    pub reading: Duration,
 }
 
 impl PassStats {
@@ -77,6 +81,7 @@ impl PassStats {
         self.bad_lines += other.bad_lines;
         self.keys += other.keys;
         self.keys_found += other.keys_found;
+        self.reading += other.reading;
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use arrow::array::{ArrayRef, LargeStringBuilder};
 use arrow::datatypes::{DataType as Arrow, FieldRef};
@@ -256,6 +257,7 @@ impl Lookup for TextLookup {
             budget: limits.budget / 2,
         };
         let work: Vec<usize> = (0..self.files.files.len()).collect();
+        let begun = Instant::now();
         let parts = map_parallel(limits.threads, &work, limits.clock, |_, &number| {
             if limits.stop.is_requested() {
                 return Err(PassError::Stopped);
@@ -273,6 +275,7 @@ impl Lookup for TextLookup {
         })?;
         let mut stats = PassStats {
             keys: table.distinct() as u64,
+            reading: begun.elapsed(),
             ..PassStats::default()
         };
         parts.iter().for_each(|part| stats.add(part));

@@ -96,15 +96,15 @@ pub struct Scheduler {
 pub struct Measured {
     passes: u64,
     stats: PassStats,
-    ended_seconds: f64,
     begun: Option<Instant>,
 }
 
 impl Measured {
-    /// Seconds of all passes, of one that is on as well.
+    /// Seconds that side inputs were read for. What a pass does for each key of its shards is
+    /// theirs, once it has ended; of one that is on, nobody knows yet.
     pub fn pass_seconds(&self) -> f64 {
-        let now = self.begun.map(|begun| begun.elapsed().as_secs_f64());
-        self.ended_seconds + now.unwrap_or_default()
+        let now = self.begun.map(|begun| begun.elapsed());
+        (self.stats.reading + now.unwrap_or_default()).as_secs_f64()
     }
 }
 
@@ -337,8 +337,7 @@ impl Scheduler {
         mut batch: Vec<Waiting>,
         at_most: usize,
     ) -> Result<(BoxStream<'static, ShardOutcome>, Vec<Waiting>)> {
-        let begun = Instant::now();
-        self.measured().begun = Some(begun);
+        self.measured().begun = Some(Instant::now());
         let Passed { count, found } = {
             let shards: Vec<_> = batch.iter().map(|(_, shard)| shard.clone()).collect();
             let (job, clock, stop) = (self.job.clone(), self.pass_clock.clone(), self.stop.clone());
@@ -352,7 +351,6 @@ impl Scheduler {
         {
             let mut measured = self.measured();
             measured.begun = None;
-            measured.ended_seconds += begun.elapsed().as_secs_f64();
             measured.passes += u64::from(count > 0);
             for found in found.iter().flatten() {
                 measured.stats.add(&found.stats);

@@ -130,16 +130,16 @@ impl SourceCounts {
     }
 }
 
-/// Where the wall time of a chunk went. `start` and `index_pass` are fixed costs of a chunk,
-/// whatever its number of shards; the rest grows with it.
+/// Where the wall time of a chunk went. `start` and `index_pass` are costs of a chunk that its
+/// number of shards hardly changes; the rest grows with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Seconds {
     /// From the start of the process until the first shard could be taken: plan, lock, schemas.
     pub start: f64,
-    /// Streaming the index past the chunk.
+    /// Streaming the index past the chunk: reading it, and looking its keys up.
     pub index_pass: f64,
-    /// Everything else: reading, computing, writing shards.
+    /// Everything else: reading shards and their keys, computing, writing.
     pub shards: f64,
 }
 
