@@ -93,4 +93,9 @@ shard=0_512/6667/shard-000000.parquet
 "$built/examples/copy-objects" "$sidecar" "$scratch/sidecar/" >/dev/null
 "$built/examples/show-rows" "demo-data/main/$shard" "$scratch/sidecar/$shard" s3_path 5
 
-say "Done. The sidecar is in $sidecar; \`make cluster\` says how to go on, \`make cluster-down\` ends it all"
+say "Done. The sidecar is in $sidecar; the cluster stays"
+cat <<END
+To look around:  eval "\$($built/cluster environment)"
+                 kubectl get sidecarjobs -o wide
+To end it all:   make cluster-down
+END

@@ -88,9 +88,12 @@ pub async fn audit(job: Arc<Job>, options: AuditOptions) -> Result<AuditReport> 
     };
     let cpu = Arc::new(Semaphore::new(options.threads));
     let mut depths: Vec<Option<HashMap<String, SourceCounts>>> = vec![Some(HashMap::new()); DEPTHS];
+    let mut is_empty = true;
     let mut pages = job.output.list_shards();
     while let Some(page) = pages.next().await {
-        let shards = futures::stream::iter(page?.shards).map(|meta| {
+        let page = page?;
+        is_empty &= page.shards.is_empty();
+        let shards = futures::stream::iter(page.shards).map(|meta| {
             let (job, cpu) = (job.clone(), cpu.clone());
             async move {
                 let path = meta.key.clone();
@@ -111,6 +114,10 @@ pub async fn audit(job: Arc<Job>, options: AuditOptions) -> Result<AuditReport> 
                 }),
             }
         }
+    }
+    if is_empty {
+        let reason = format!("{} holds no shard: nothing to audit", job.output.uri());
+        return Err(Error::Usage(reason));
     }
     let readable = depths
         .into_iter()

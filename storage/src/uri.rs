@@ -70,6 +70,20 @@ impl Location {
                 return Err(Error::invalid(uri, reason));
             }
         }
+        for scheme in ["s3", "s3a", "s3n", "file"] {
+            if let Some(rest) = uri
+                .strip_prefix(scheme)
+                .and_then(|rest| rest.strip_prefix(":/"))
+            {
+                let scheme = if scheme == "file" {
+                    "file:///"
+                } else {
+                    "s3://"
+                };
+                let reason = format!("a slash is missing: write it as `{scheme}{rest}`");
+                return Err(Error::invalid(uri, reason));
+            }
+        }
         let path = resolve(uri, Path::new(uri))?;
         Ok(Self::Local { path })
     }
@@ -282,6 +296,8 @@ mod tests {
             ("", "empty"),
             ("s3a://b/p/", "s3://b/p/"),
             ("S3://b/p/", "s3://b/p/"),
+            ("s3:/b/p/", "s3://b/p/"),
+            ("file:/b/p/", "file:///b/p/"),
             ("gs://b/p/", "not supported"),
             ("https://host/b", "endpoint"),
             ("s3://", "bucket is missing"),

@@ -73,7 +73,7 @@ fn a_dry_run_counts_what_is_left() {
     assert!(
         ended
             .stdout
-            .contains("1 to make, 0 to make again, 11 vouched for"),
+            .contains("1 to make, 0 to make again, 11 in place, 0 in place but"),
         "{}",
         ended.stdout
     );
@@ -82,13 +82,39 @@ fn a_dry_run_counts_what_is_left() {
         .worker("run", &other)
         .argument("--dry-run")
         .run()
-        .expect(0);
-    assert!(
-        ended.stdout.contains("11 of another pipeline"),
-        "{}",
-        ended.stdout
-    );
+        .expect(2);
+    ended.says(&["was made by another pipeline"]);
     assert!(before == fixture.files("out"));
+}
+
+/// A dry run that ends with 0 must not be followed by a run that makes nothing.
+#[test]
+fn a_dry_run_refuses_what_a_run_would_refuse() {
+    let fixture = Fixture::new();
+    let root = fixture.root();
+    let (full, main) = (fixture.full(), format!("mainPrefix: {root}/main/"));
+    assert!(full.contains(&main));
+    let scaffold = full
+        .split("    - joinFromParquet")
+        .next()
+        .unwrap_or_default();
+    let scaffold = format!("{scaffold}  output: {{prefix: {root}/out/}}\n");
+    let no_key = scaffold.replace("keyColumn: s3_path", "keyColumn: path");
+    for (text, words) in [
+        (
+            full.replace(&main, &format!("mainPrefix: {root}/mian/")),
+            "mian/ holds no shard",
+        ),
+        (
+            full.replace(&main, "mainPrefix: s3:/bucket/main/"),
+            "a slash is missing: write it as `s3://bucket/main/`",
+        ),
+        (no_key, "no shard can be made; the first one: "),
+    ] {
+        let worker = fixture.worker("run", &text).argument("--dry-run");
+        worker.run().expect(2).says(&[words]);
+    }
+    assert!(!fixture.path("out").exists());
 }
 
 /// `<prefix>_run_YYYYMMDD_HHMMSS`, beside the sidecar prefix or else beside main.

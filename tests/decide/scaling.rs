@@ -171,7 +171,7 @@ fn items_follow_what_shards_and_starts_cost() {
     scene.attempt(0).was_seen = true;
     scene.attempt(0).ended = 995;
     scene.step();
-    // 100 s an item at 2 s a shard, and a fixed cost of 8 s that asks for at least 36 shards.
+    // 100 s an item at 2 s a shard, and a fixed cost of 8 s that asks for at least 48 shards.
     assert_eq!(
         scene.status().sizing.clone().unwrap().shards_per_chunk,
         Some(50)

@@ -213,7 +213,7 @@ fn what_grows_with_an_item_is_a_cost_of_its_shards() {
     assert!((known.fixed - 0.4).abs() < 1e-6, "{known:?}");
     assert!((known.shard - 0.0076).abs() < 1e-9, "{known:?}");
     assert!(costs.foresees(9_600));
-    assert_eq!(shards_per_item(known, 1.0, u64::MAX, 1), 474);
+    assert_eq!(shards_per_item(known, 1.0, u64::MAX, 1), 632);
 }
 
 /// Where a larger item took less, or no base is left, nothing becomes negative.
@@ -249,8 +249,8 @@ fn items_by_time_by_workers_and_by_fixed_cost() {
         ("by time", cost(1.0, 2.0), 1_000_000, 10, 150),
         ("nothing known", Cost::default(), 1_000_000, 10, 100),
         ("enough for all", cost(0.0, 0.1), 1_000, 50, 5),
-        ("a fixed cost pays off", cost(80.0, 2.0), 1_000_000, 10, 360),
-        ("also where few are left", cost(20.0, 2.0), 100, 50, 90),
+        ("a fixed cost pays off", cost(80.0, 2.0), 1_000_000, 10, 480),
+        ("also where few are left", cost(20.0, 2.0), 100, 50, 120),
         ("slow shards", cost(0.0, 1e6), 1_000_000, 10, 1),
         (
             "fast shards",

@@ -9,8 +9,9 @@ pub const FIRST_SHARDS_OF_AN_ITEM: u64 = 100;
 /// Items that every worker should find, so that all end at about the same time.
 const ITEMS_A_WORKER: u64 = 4;
 
-/// A fixed cost of at most a tenth of an item: the shards cost nine times as much.
-const SHARDS_TO_FIXED_COST: f64 = 9.0;
+/// A fixed cost is to be a tenth of an item at most, also where it was measured a quarter too
+/// small: the shards cost twelve times as much.
+const SHARDS_TO_FIXED_COST: f64 = 12.0;
 
 /// A fixed cost of a fortieth of an item is a small one.
 const SHARDS_TO_SMALL_COST: f64 = 39.0;
@@ -126,7 +127,7 @@ pub fn shards_per_item(cost: Cost, item_seconds: f64, left: u64, workers: u32) -
         .clamp(least_shards_per_item(cost), MOST_SHARDS_OF_AN_ITEM)
 }
 
-/// The smallest item whose fixed cost is at most a tenth of it.
+/// The smallest item whose fixed cost is surely at most a tenth of it.
 pub fn least_shards_per_item(cost: Cost) -> u64 {
     if cost.shard > 0.0 {
         let shards = SHARDS_TO_FIXED_COST * cost.fixed / cost.shard;

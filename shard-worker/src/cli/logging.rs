@@ -11,7 +11,8 @@ pub fn start(format: LogFormat, verbose: bool) {
     let default = if verbose {
         "shard_worker=debug,storage=debug,info"
     } else {
-        "shard_worker=info,storage=info,warn"
+        // What the SDK tries on its way to credentials is told by the error, if none works.
+        "shard_worker=info,storage=info,aws_config=error,warn"
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let builder = tracing_subscriber::fmt()

@@ -251,7 +251,7 @@ fn dry_run_text(job: &Job, preview: &run::planning::Preview) -> String {
         .chain(job.siblings.iter().map(|sibling| sibling.store.uri()))
         .collect();
     format!(
-        "job               {}\ndigest            {}\nmain              {}\nsidecar prefix    {sidecar}\ndeclared output   {declared}\neffective output  {} ({origin})\nside inputs       {}\ncolumns           {}\nshards            {} in main, {} bytes; {} other objects skipped\nto do             {} to make, {} to make again, {} vouched for, {} to be looked at, {} of another pipeline\nnothing was read but footers of side inputs, and nothing was written\n",
+        "job               {}\ndigest            {}\nmain              {}\nsidecar prefix    {sidecar}\ndeclared output   {declared}\neffective output  {} ({origin})\nside inputs       {}\ncolumns           {}\nshards            {} in main, {} bytes; {} other objects skipped\nto do             {} to make, {} to make again, {} in place, {} in place but not in a manifest (their footers decide)\nonly footers were read, and nothing was written\n",
         job.name,
         job.digest,
         job.main.uri(),
@@ -265,7 +265,6 @@ fn dry_run_text(job: &Job, preview: &run::planning::Preview) -> String {
         preview.to_redo,
         preview.vouched,
         preview.unvouched,
-        preview.conflicts,
     )
 }
 

@@ -97,11 +97,9 @@ pub async fn run(
     request.ttl = ttl_from_environment().map_err(Error::Usage)?;
     let claim = WriterLock::claim(request).await.map_err(lock_error)?;
     let (mut planned, unwritten) = match plan(&job, &run, &options, &stop).await {
-        // Most likely a slip of the pen; success would hide it.
         Ok((planned, _)) if planned.shards == 0 && !planned.interrupted => {
             claim.give_up().await;
-            let reason = format!("{} holds no shard: nothing to do", job.main.uri());
-            return Err(Error::Usage(reason));
+            return Err(planning::no_shard(&job));
         }
         Ok(planned) => planned,
         Err(error) => {

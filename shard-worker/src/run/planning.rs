@@ -13,7 +13,7 @@ use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanWriter};
 use storage::state::shard_lines::{EncodedLines, ShardLine, encode_lines};
 use time::OffsetDateTime;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::run::batch::guarded_future;
 use crate::run::decision::{Decided, conflict, decide, refuse_foreign};
@@ -117,8 +117,6 @@ pub struct Preview {
     pub to_make: u64,
     /// Shards to make again.
     pub to_redo: u64,
-    /// Shards of another pipeline.
-    pub conflicts: u64,
     /// Objects of main that are no shards.
     pub skipped: u64,
 }
@@ -138,9 +136,13 @@ fn diff<'a>(job: &'a Job, recorded: &Recorded, skip_existing: bool) -> Diff<'a> 
     )
 }
 
-/// Counts what a run would do.
+/// Main shards that a preview opens: if none of them can be made, a run would make none either.
+const OPENED: usize = 3;
+
+/// Counts what a run would do; refuses what a run would refuse.
 pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Result<Preview> {
     let mut preview = Preview::default();
+    let mut first = Vec::new();
     let mut diff = diff(job, recorded, options.skip_existing);
     while let Some(shard) = diff.next_shard().await.map_err(state_error)? {
         let Shard::Planned(found) = shard else {
@@ -148,16 +150,45 @@ pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Re
         };
         preview.shards += 1;
         preview.bytes += found.main.size;
+        if first.len() < OPENED {
+            first.push(found.main.clone());
+        }
         match found.decision {
             Decision::Skip => preview.vouched += 1,
             Decision::CheckFooter => preview.unvouched += 1,
             Decision::Create => preview.to_make += 1,
             Decision::Redo { .. } => preview.to_redo += 1,
-            Decision::Conflict { .. } => preview.conflicts += 1,
+            Decision::Conflict { digest } => {
+                return Err(conflict(job, &found.main.key, digest.as_deref()));
+            }
         }
     }
     preview.skipped = diff.skipped_in_main();
-    Ok(preview)
+    if preview.shards == 0 {
+        return Err(no_shard(job));
+    }
+    let mut refusal = None;
+    for main in first {
+        match shard::open(job, main).await {
+            Ok(_) => return Ok(preview),
+            Err(error) => refusal = refusal.or(Some(error)),
+        }
+    }
+    match refusal {
+        Some(error) => Err(Error::Usage(format!(
+            "no shard can be made; the first one: {error}"
+        ))),
+        None => Ok(preview),
+    }
+}
+
+/// The refusal of a main prefix without shards. Most likely a slip of the pen; success would hide
+/// it.
+pub fn no_shard(job: &Job) -> Error {
+    Error::Usage(format!(
+        "{} holds no shard: nothing to do; check spec.dataset.mainPrefix",
+        job.main.uri()
+    ))
 }
 
 /// Lists, compares and plans; writes nothing. Refuses a prefix with shards of another pipeline.

@@ -95,6 +95,14 @@ impl fmt::Display for VerifyReport {
                 self.problems.len() - SHOWN
             )?;
         }
+        if self
+            .problems
+            .iter()
+            .any(|problem| problem.kind == "missing")
+        {
+            let advice = "another run of the same manifest makes what is missing";
+            writeln!(formatter, "{advice}")?;
+        }
         Ok(())
     }
 }

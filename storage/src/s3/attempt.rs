@@ -133,7 +133,10 @@ impl S3Store {
                     self.pacer.answered();
                     return Ok((answer, pass));
                 }
-                Ok(Err(error)) => judge(&error),
+                Ok(Err(error)) => {
+                    let (kind, words) = judge(&error);
+                    (kind, self.with_endpoint(&error, words))
+                }
                 Err(_) => {
                     let words = format!("no answer within {:.1} s", timeout.as_secs_f64());
                     (Kind::Transient, words)
@@ -151,11 +154,20 @@ impl S3Store {
                 return Err(patience.failure(kind, words));
             };
             if patience.attempts == PATIENT_ATTEMPTS {
-                tracing::warn!(uri = %self.uri, %words, "requests keep failing; still trying");
+                let seconds = config.retry_budget.as_secs();
+                tracing::warn!(uri = %self.uri, %words, "requests keep failing; trying for up to {seconds} s");
             } else {
                 tracing::debug!(uri = %self.uri, ?kind, %words, ?pause, "request failed; trying again");
             }
             tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Names the server where none was reached.
+    fn with_endpoint<E>(&self, error: &SdkError<E, HttpResponse>, words: String) -> String {
+        match (&self.connection.config.endpoint, error) {
+            (Some(endpoint), SdkError::DispatchFailure(_)) => format!("{endpoint}: {words}"),
+            _ => words,
         }
     }
 

@@ -207,7 +207,11 @@ fn judge_answer(status: u16, code: &str) -> Kind {
             "check that the identity may s3:GetObject, s3:PutObject, s3:DeleteObject and \
              s3:ListBucket here",
         ),
-        404 => Kind::Missing,
+        404 if is_about_an_object(code) => Kind::Missing,
+        404 => Kind::Refused(
+            Scope::Store,
+            "check the credentials, and that the endpoint is an S3 server's",
+        ),
         409 => Kind::Hopeless(""),
         412 => Kind::ConditionBroken,
         429 | 503 => Kind::SlowDown,
@@ -219,6 +223,14 @@ fn judge_answer(status: u16, code: &str) -> Kind {
     }
 }
 
+/// Whether a 404 says that something isn't there. Of a HEAD there is no code but the SDK's own.
+fn is_about_an_object(code: &str) -> bool {
+    matches!(
+        code,
+        "" | "NotFound" | "NoSuchKey" | "NoSuchUpload" | "NoSuchVersion"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,6 +240,14 @@ mod tests {
         for (status, code, kind) in [
             (404, "", Kind::Missing),
             (404, "NoSuchKey", Kind::Missing),
+            (
+                404,
+                "XAdminUserNotFound",
+                Kind::Refused(
+                    Scope::Store,
+                    "check the credentials, and that the endpoint is an S3 server's",
+                ),
+            ),
             (404, "NoSuchBucket", Kind::MissingBucket),
             (412, "PreconditionFailed", Kind::ConditionBroken),
             (409, "ConditionalRequestConflict", Kind::Conflict),
