@@ -34,7 +34,7 @@ say "A dataset: main shards, an index per source, another team's scores, new cap
 rm -rf demo-data/sidecar demo-data/photos_filters
 printf '%s\n' "$(find demo-data/main -name '*.parquet' | wc -l) main shards, $(du -sh demo-data | cut -f1) in all"
 
-say "Run. Two main shards are damaged: they fail, are listed, and stop nothing else"
+say "Run. Two main shards are damaged: they fail, are listed, and stop nothing else; nor do broken lines of the new captions"
 expect 1 "$worker" run "$manifest"
 
 say "Somebody uploads the two shards again. The next run does these two alone"

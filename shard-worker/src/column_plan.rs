@@ -113,7 +113,7 @@ impl ColumnPlan {
             return Err(ShardError::schema(
                 &main.uri,
                 format!(
-                    "no key column {key:?}; its columns are {}",
+                    "no key column {key:?} (named by spec.dataset.keyColumn, or by a step's sourceKeyColumn or targetKeyColumn); its columns are {}",
                     main.column_names()
                 ),
             ));

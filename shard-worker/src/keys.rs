@@ -144,7 +144,7 @@ pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), Shard
         return Err(ShardError::schema(
             &file.uri,
             format!(
-                "no key column {name:?}; its columns are {}",
+                "no key column {name:?} (named by spec.dataset.keyColumn, or by a step's sourceKeyColumn or targetKeyColumn); its columns are {}",
                 file.column_names()
             ),
         ));

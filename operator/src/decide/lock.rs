@@ -45,7 +45,7 @@ fn held(draft: &mut Draft<'_>, run: &RunStatus, epoch: u64) {
         types::OUTPUT_LOCKED,
         Status::False,
         reasons::HELD_BY_THIS_JOB,
-        "this job holds the writer lock of the output",
+        "this job holds the writer lock of the output until its run ends",
     );
     if let Some(status) = &mut draft.status.run {
         status.epoch = Some(i64::try_from(epoch).unwrap_or(i64::MAX));
