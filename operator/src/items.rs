@@ -2,10 +2,16 @@
 //! shard.
 
 use crate::model::Item;
+use crate::sizing::MOST_SHARDS_OF_AN_ITEM;
 
 /// Number of chunks in an item.
 pub fn len(item: Item) -> u64 {
     item.1.saturating_sub(item.0)
+}
+
+/// Number of chunks in the largest of these.
+pub fn largest(items: &[Item]) -> u64 {
+    items.iter().copied().map(len).max().unwrap_or(0)
 }
 
 /// Number of chunks in all of these.
@@ -65,7 +71,9 @@ pub fn cut(gaps: &[Item], size: u64, least: u64, limit: usize) -> Vec<Item> {
     let items = gaps.iter().flat_map(|gap| {
         let (start, length) = (gap.0, len(*gap));
         let wanted = length.div_ceil(size.max(1));
-        let count = wanted.min((length / least.max(1)).max(1));
+        let count = wanted
+            .min((length / least.max(1)).max(1))
+            .max(length.div_ceil(MOST_SHARDS_OF_AN_ITEM));
         let end_of = move |position| start + part(length, position, count);
         (0..count).map(move |position| (end_of(position), end_of(position + 1)))
     });
@@ -113,6 +121,9 @@ mod tests {
         assert_eq!(cut(&gaps, 25, 25, 10), gaps, "no half that is too small");
         assert_eq!(cut(&[(0, 10)], 4, 4, 10), [(0, 5), (5, 10)]);
         assert_eq!(cut(&[(0, 10), (10, 10)], 100, 50, 10), [(0, 10)]);
+        let most = MOST_SHARDS_OF_AN_ITEM;
+        let two = cut(&[(0, 2 * most - 1)], most, most, 10);
+        assert_eq!((two.len(), largest(&two)), (2, most));
     }
 
     proptest! {

@@ -109,12 +109,27 @@ fn a_dry_run_refuses_what_a_run_would_refuse() {
             full.replace(&main, "mainPrefix: s3:/bucket/main/"),
             "a slash is missing: write it as `s3://bucket/main/`",
         ),
-        (no_key, "no shard can be made; the first one: "),
     ] {
         let worker = fixture.worker("run", &text).argument("--dry-run");
         worker.run().expect(2).says(&[words]);
     }
+    let worker = fixture.worker("run", &no_key).argument("--dry-run");
+    let words = [
+        "can't be made: ",
+        "no key column \"path\"",
+        "a run makes none",
+    ];
+    worker.run().expect(1).says(&words);
     assert!(!fixture.path("out").exists());
+
+    // Somebody else's shards are in the output folder.
+    let foreign = fixture.path("out").join("elsewhere.parquet");
+    std::fs::create_dir_all(fixture.path("out")).expect("a folder");
+    std::fs::copy(fixture.path("main").join(path(0)), &foreign).expect("a copy");
+    for argument in ["--dry-run", "--log-format=json"] {
+        let worker = fixture.worker("run", &full).argument(argument);
+        worker.run().expect(2).says(&["elsewhere.parquet"]);
+    }
 }
 
 /// `<prefix>_run_YYYYMMDD_HHMMSS`, beside the sidecar prefix or else beside main.

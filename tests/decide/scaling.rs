@@ -205,3 +205,32 @@ fn large_items_are_tried_before_all_are_cut() {
     let actions = scene.actions(&decision);
     assert!(actions[0].starts_with("Start 1/1 [80000-85"), "{actions:?}");
 }
+
+/// Between the items of a canary there may be no room for as many shards as would be wanted: what
+/// fits there was measured soon, and a batch of it is not waited for any longer.
+#[test]
+fn small_gaps_are_not_tried_for_ever() {
+    let mut scene = Scene::planned(1_000, json!({"throughput": {"maxWorkers": 2}}));
+    let canary: Vec<(u64, u64)> = (0..10).map(|item| (100 * item, 100 * item + 2)).collect();
+    scene.batch(0, 1, &canary, 3, 0);
+    scene.finish(0);
+    scene.facts().progress.costs = ItemCosts::default();
+    scene.facts().progress.costs.add(2, 40.0, 2, 0.05);
+    let decision = scene.act();
+    assert_eq!(
+        scene.actions(&decision),
+        ["Start 1/1 [2-100] workers 1 epoch 3 tries 0"]
+    );
+    scene.attempt(1).was_seen = true;
+    scene.attempt(1).ended = 1;
+    scene.facts().progress.costs.add(98, 40.0, 98, 2.5);
+    let decision = scene.step();
+    assert_eq!(
+        scene.actions(&decision),
+        [
+            "Delete 1/1",
+            "Start 2/1 [102-200 202-300 302-400 402-500 502-600 602-700 702-800 802-900 902-1000] \
+             workers 1 epoch 3 tries 0"
+        ]
+    );
+}

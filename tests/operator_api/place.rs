@@ -10,8 +10,9 @@ use harness::cluster::Cluster;
 use harness::dataset::{Shape, join_job};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::core::DynamicObject;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -177,18 +178,12 @@ impl Place {
 /// Notes every version of the objects of a place.
 pub async fn record(place: &Place) -> Arc<std::sync::Mutex<Vec<SidecarJob>>> {
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let objects = place.objects();
-    let list = objects.list(&ListParams::default()).await.unwrap();
-    let version = list.metadata.resource_version.unwrap();
     let noted = Arc::clone(&seen);
-    let mut events = objects
-        .watch(&WatchParams::default(), &version)
-        .await
-        .unwrap()
-        .boxed();
+    let watch = watcher(place.objects(), watcher::Config::default());
+    let mut versions = watch.default_backoff().applied_objects().boxed();
     tokio::spawn(async move {
-        while let Some(Ok(event)) = events.next().await {
-            if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event {
+        while let Some(version) = versions.next().await {
+            if let Ok(object) = version {
                 noted.lock().unwrap().push(object);
             }
         }

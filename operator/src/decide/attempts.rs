@@ -1,7 +1,9 @@
 //! What has become of an attempt at a batch. The files beside the output say what is done; a Job
 //! says only whether somebody may still be at it.
 
+use crate::items;
 use crate::model::{AttemptFacts, BatchFacts, Item, ObservedJob};
+use crate::sizing::ItemCosts;
 
 /// Seconds before the third attempt at the same items; doubled with each further one.
 const SHORTEST_PAUSE: i64 = 30;
@@ -56,6 +58,12 @@ pub(super) struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// Whether somebody is at items whose like has told nothing yet.
+    pub(super) fn is_trial(&self, costs: &ItemCosts) -> bool {
+        let is_going = matches!(self.state, State::Unstarted | State::Live(_));
+        is_going && !costs.knows(items::largest(&self.last.items))
+    }
+
     /// Items of the latest attempt that haven't ended.
     pub(super) fn left(&self) -> u32 {
         if self.state.is_closed() {
@@ -130,7 +138,10 @@ fn state<'a>(
     State::Lost {
         items: &settled.lost,
         tries,
-        not_before: settled.at_ms.div_euclid(1000).saturating_add(pause(tries)),
+        not_before: match was_cut {
+            true => 0,
+            false => settled.at_ms.div_euclid(1000).saturating_add(pause(tries)),
+        },
     }
 }
 

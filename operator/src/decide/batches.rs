@@ -270,14 +270,14 @@ fn next_batch(draft: &mut Draft<'_>, context: &Context<'_>, allotment: &mut Allo
         .flat_map(|batch| batch.items.iter().copied());
     let gaps = items::complement(context.totals.todo, handed);
     let sizes = scale::item_sizes(draft, context, workers);
-    let mut limit = scale::most_items(draft);
-    if !sizes.are_foreseeable {
-        if left > 0 {
+    let mut cut = items::cut(&gaps, sizes.wanted, sizes.least, scale::most_items(draft));
+    let costs = &context.facts.progress.costs;
+    if !costs.foresees(items::largest(&cut)) {
+        if context.book.iter().any(|batch| batch.is_trial(costs)) {
             return;
         }
-        limit = limit.min(workers as usize);
+        cut.truncate(workers as usize);
     }
-    let cut = items::cut(&gaps, sizes.wanted, sizes.least, limit);
     if let Some(sizing) = &mut draft.status.sizing {
         sizing.shards_per_chunk = i64::try_from(sizes.wanted).ok();
     }

@@ -90,8 +90,6 @@ pub(super) struct ItemSizes {
     pub(super) wanted: u64,
     /// Shards of the smallest that makes up for its fixed cost.
     pub(super) least: u64,
-    /// Whether some of about that size were measured.
-    pub(super) are_foreseeable: bool,
 }
 
 pub(super) fn item_sizes(draft: &Draft<'_>, context: &Context<'_>, workers: u32) -> ItemSizes {
@@ -102,7 +100,6 @@ pub(super) fn item_sizes(draft: &Draft<'_>, context: &Context<'_>, workers: u32)
     ItemSizes {
         wanted,
         least: sizing::least_shards_per_item(cost),
-        are_foreseeable: costs.foresees(wanted),
     }
 }
 

@@ -88,7 +88,7 @@ pub const CATALOGUE: &[Metric] = &[
         "sidecarjob_row_errors_total",
         Kind::Counter,
         &["namespace", "name", "reason"],
-        "Rows without a value for a fault of their own (undecodable, truncated, too_large, …)",
+        "Rows without a value for a fault of their own (undecodable, truncated, too_large, …); fewer if workers were replaced",
     ),
     metric(
         "sidecarjob_match_ratio",

@@ -187,6 +187,7 @@ impl Book {
         }
         let is_furthest = worked + shards_skipped >= item.best.done + item.best.failed;
         if is_furthest || new.state == ChunkState::Done {
+            let known = std::mem::take(&mut item.best.row_errors);
             item.best = Numbers {
                 done: shards_done + shards_skipped,
                 failed: shards_failed,
@@ -197,7 +198,7 @@ impl Book {
                 shard_seconds: report.counts.seconds.shards,
                 kept: shards_skipped,
                 nulls: nulls(&mut self.columns, &report.counts),
-                row_errors: row_errors(&mut self.reasons, &report.counts),
+                row_errors: row_errors(&mut self.reasons, &report.counts, known),
             };
             self.failures.retain(|_, (item, _)| *item != first);
             for failure in &report.failures {
@@ -415,12 +416,19 @@ fn nulls(columns: &mut Vec<String>, counts: &Counts) -> Box<[(u32, u64, u64)]> {
         .collect()
 }
 
-/// The rows of an item that have no value for a fault of their own, by position of the reason.
-fn row_errors(reasons: &mut Vec<String>, counts: &Counts) -> Box<[(u32, u64)]> {
-    let counts = counts.row_errors.iter();
-    counts
-        .map(|(reason, errors)| (position(reasons, reason), errors.rows))
-        .collect()
+/// The rows of an item that have no value for a fault of their own, by position of the reason;
+/// at least those that are known: a worker that goes on where another ended tells of its own.
+fn row_errors(
+    reasons: &mut Vec<String>,
+    counts: &Counts,
+    known: Box<[(u32, u64)]>,
+) -> Box<[(u32, u64)]> {
+    let mut all: BTreeMap<u32, u64> = known.into_iter().collect();
+    for (reason, errors) in &counts.row_errors {
+        let rows = all.entry(position(reasons, reason)).or_default();
+        *rows = errors.rows.max(*rows);
+    }
+    all.into_iter().collect()
 }
 
 /// The beginning of a text that may be long.

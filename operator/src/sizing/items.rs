@@ -104,8 +104,14 @@ impl ItemCosts {
         }
     }
 
+    /// Whether an item of about so many shards was measured.
+    pub fn knows(&self, shards: u64) -> bool {
+        shards / 2 <= self.largest
+    }
+
     /// Whether items of so many shards hold no surprise: they are not much larger than some that
-    /// were measured, or their fixed cost is so small beside them that it may well be more.
+    /// were measured, or their fixed cost is so small beside them that it may well be more. Where
+    /// nothing was measured there is nothing to foresee from, and nothing to wait for.
     pub fn foresees(&self, shards: u64) -> bool {
         let cost = self.cost();
         shards <= self.largest.saturating_mul(FORESEEABLE)

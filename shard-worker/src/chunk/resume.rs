@@ -178,7 +178,6 @@ impl Resumed {
     }
 }
 
-/// What a plan says of a shard that is made again.
 #[cfg(test)]
 mod tests {
     use storage::ETag;

@@ -154,7 +154,18 @@ async fn run_to_the_end(arguments: &RunArguments, json: bool, stop: Stop) -> Res
     announce_output(&job, arguments.dry_run, json);
     if arguments.dry_run {
         let preview = run::preview(&job, &options).await?;
-        return print(&dry_run_text(&job, &preview));
+        print(&dry_run_text(&job, &preview))?;
+        if preview.opened || preview.failures.is_empty() {
+            return Ok(Exit::Done);
+        }
+        for failure in &preview.failures {
+            note(json, &format!("can't be made: {failure}"));
+        }
+        note(
+            json,
+            "of the shards to make, these were opened: if the others are like them, a run makes none",
+        );
+        return Ok(Exit::SomeFailed);
     }
     let progress = Arc::new(Progress::default());
     let shown = progress.clone().show(json);

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 
@@ -45,6 +46,8 @@ pub struct Passed {
     pub count: usize,
     /// A result a lookup, or the budget in bytes that one shard's values exceed.
     pub found: Result<Vec<Found>, u64>,
+    /// Time of passes whose result was of no use.
+    pub wasted: Duration,
 }
 
 /// Streams every lookup past the first shards of a batch, `at_most` many. If the values found
@@ -60,24 +63,34 @@ pub fn pass_some(
     stop: &Stop,
 ) -> Result<Passed, Error> {
     let mut count = shards.len().min(at_most).max(1);
+    let mut wasted = Duration::ZERO;
     loop {
+        let begun = Instant::now();
         let found = match pass(job, &shards[..count], memory, threads, clock, stop) {
             Ok(found) => Ok(found),
-            Err(PassError::OverBudget) if count > 1 => {
-                count /= 2;
-                continue;
+            Err(PassError::OverBudget) => {
+                wasted += begun.elapsed();
+                if count > 1 {
+                    count /= 2;
+                    continue;
+                }
+                Err(budget(memory))
             }
-            Err(PassError::OverBudget) => Err(budget(memory)),
             Err(PassError::Failed(error)) => return Err(error),
             // The shards were not looked up: they stay undone.
             Err(PassError::Stopped) => {
                 return Ok(Passed {
                     count: 0,
                     found: Ok(Vec::new()),
+                    wasted: wasted + begun.elapsed(),
                 });
             }
         };
-        return Ok(Passed { count, found });
+        return Ok(Passed {
+            count,
+            found,
+            wasted,
+        });
     }
 }
 

@@ -163,7 +163,7 @@ pub async fn refuse_foreign(job: &Job, orphan: &ObjectMeta) -> Result<()> {
 
 /// An object that has gone, has changed or is closed to us is its shard's affair; a store that
 /// refuses altogether or does not answer is the run's.
-fn of_the_shard(error: ShardError) -> Result<ShardError> {
+pub fn of_the_shard(error: ShardError) -> Result<ShardError> {
     match error {
         ShardError::Storage(error)
             if error.is_refused_altogether()

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::run::batch::guarded_future;
-use crate::run::decision::{Decided, conflict, decide, refuse_foreign};
+use crate::run::decision::{Decided, conflict, decide, of_the_shard, refuse_foreign};
 use crate::run::stop::Stop;
 use crate::run::{RunOptions, state_error};
 use crate::shard;
@@ -44,6 +44,12 @@ pub struct Selection {
     pub glob: Option<globset::GlobMatcher>,
     /// How many at most.
     pub max_shards: Option<u64>,
+}
+
+impl Selection {
+    fn takes(&self, key: &str) -> bool {
+        self.glob.as_ref().is_none_or(|glob| glob.is_match(key))
+    }
 }
 
 /// What is to be done, and what is there already.
@@ -119,6 +125,10 @@ pub struct Preview {
     pub to_redo: u64,
     /// Objects of main that are no shards.
     pub skipped: u64,
+    /// Whether one of those to make was opened, and can be made.
+    pub opened: bool,
+    /// Why others that were opened can't be made.
+    pub failures: Vec<String>,
 }
 
 fn diff<'a>(job: &'a Job, recorded: &Recorded, skip_existing: bool) -> Diff<'a> {
@@ -136,28 +146,41 @@ fn diff<'a>(job: &'a Job, recorded: &Recorded, skip_existing: bool) -> Diff<'a> 
     )
 }
 
-/// Main shards that a preview opens: if none of them can be made, a run would make none either.
+/// Shards that a preview opens, of those that a run would make.
 const OPENED: usize = 3;
 
-/// Counts what a run would do; refuses what a run would refuse.
+/// Counts what a run would do. Refuses what a run would refuse, but for shards in place that only
+/// their footers tell of.
 pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Result<Preview> {
     let mut preview = Preview::default();
-    let mut first = Vec::new();
+    let (mut first, mut orphans) = (Vec::new(), 0);
+    refuse_parts_of_others(job, recorded)?;
     let mut diff = diff(job, recorded, options.skip_existing);
     while let Some(shard) = diff.next_shard().await.map_err(state_error)? {
-        let Shard::Planned(found) = shard else {
-            continue;
+        let found = match shard {
+            Shard::Planned(found) => found,
+            Shard::Orphan(orphan) => {
+                if orphans < ORPHANS_LOOKED_INTO {
+                    refuse_foreign(job, &orphan).await?;
+                }
+                orphans += 1;
+                continue;
+            }
         };
         preview.shards += 1;
         preview.bytes += found.main.size;
-        if first.len() < OPENED {
-            first.push(found.main.clone());
-        }
         match found.decision {
             Decision::Skip => preview.vouched += 1,
             Decision::CheckFooter => preview.unvouched += 1,
-            Decision::Create => preview.to_make += 1,
-            Decision::Redo { .. } => preview.to_redo += 1,
+            Decision::Create | Decision::Redo { .. } => {
+                match found.decision {
+                    Decision::Create => preview.to_make += 1,
+                    _ => preview.to_redo += 1,
+                }
+                if first.len() < OPENED && options.selection.takes(&found.main.key) {
+                    first.push(found.main.clone());
+                }
+            }
             Decision::Conflict { digest } => {
                 return Err(conflict(job, &found.main.key, digest.as_deref()));
             }
@@ -167,19 +190,22 @@ pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Re
     if preview.shards == 0 {
         return Err(no_shard(job));
     }
-    let mut refusal = None;
     for main in first {
-        match shard::open(job, main).await {
-            Ok(_) => return Ok(preview),
-            Err(error) => refusal = refusal.or(Some(error)),
+        let uri = format!("{}{}", job.main.uri(), main.key);
+        match guarded_future(&uri, shard::open(job, main)).await {
+            Ok(_) => preview.opened = true,
+            Err(error) => preview.failures.push(of_the_shard(error)?.to_string()),
         }
     }
-    match refusal {
-        Some(error) => Err(Error::Usage(format!(
-            "no shard can be made; the first one: {error}"
-        ))),
-        None => Ok(preview),
-    }
+    Ok(preview)
+}
+
+/// Refuses a manifest that vouches for shards of another pipeline.
+fn refuse_parts_of_others(job: &Job, recorded: &Recorded) -> Result<()> {
+    let strange = recorded.parts.iter().find(|part| part.digest != job.digest);
+    strange.map_or(Ok(()), |part| {
+        Err(conflict(job, &part.first, Some(&part.digest)))
+    })
 }
 
 /// The refusal of a main prefix without shards. Most likely a slip of the pen; success would hide
@@ -214,14 +240,7 @@ pub async fn plan(
         shard_memory: 0,
         shard_rows: 0,
     };
-    let strange = planned
-        .recorded
-        .parts
-        .iter()
-        .find(|part| part.digest != job.digest);
-    if let Some(part) = strange {
-        return Err(conflict(job, &part.first, Some(&part.digest)));
-    }
+    refuse_parts_of_others(job, &planned.recorded)?;
     let mut unwritten = Unwritten {
         plan: PlanWriter::new(job.output.clone(), run.clone(), job.digest.clone()),
         found: Vec::new(),
@@ -268,11 +287,7 @@ pub async fn plan(
         for shard in decided {
             let shard = shard?;
             planned.shards += 1;
-            let selected = options
-                .selection
-                .glob
-                .as_ref()
-                .is_none_or(|glob| glob.is_match(&shard.main.key));
+            let selected = options.selection.takes(&shard.main.key);
             let (replace, why) = match shard.decision {
                 Decision::Skip | Decision::CheckFooter => {
                     if let Some(line) = shard.kept {

@@ -20,9 +20,9 @@ pub struct Timing {
     pub wall_seconds: f64,
     /// Until the first shard could be taken.
     pub plan_seconds: f64,
-    /// Passes over side inputs.
+    /// Reading side inputs, and looking their keys up.
     pub index_pass_seconds: f64,
-    /// CPU of the passes over side inputs.
+    /// CPU of the passes over side inputs, with what they do for each key of the shards.
     pub index_pass_cpu_seconds: f64,
     /// CPU of decoding keys, assembling and encoding shards.
     pub shard_cpu_seconds: f64,

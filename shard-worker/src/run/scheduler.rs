@@ -338,7 +338,11 @@ impl Scheduler {
         at_most: usize,
     ) -> Result<(BoxStream<'static, ShardOutcome>, Vec<Waiting>)> {
         self.measured().begun = Some(Instant::now());
-        let Passed { count, found } = {
+        let Passed {
+            count,
+            found,
+            wasted,
+        } = {
             let shards: Vec<_> = batch.iter().map(|(_, shard)| shard.clone()).collect();
             let (job, clock, stop) = (self.job.clone(), self.pass_clock.clone(), self.stop.clone());
             let (memory, threads) = (self.memory, self.threads);
@@ -352,6 +356,7 @@ impl Scheduler {
             let mut measured = self.measured();
             measured.begun = None;
             measured.passes += u64::from(count > 0);
+            measured.stats.reading += wasted;
             for found in found.iter().flatten() {
                 measured.stats.add(&found.stats);
             }

@@ -135,7 +135,11 @@ impl S3Store {
                 }
                 Ok(Err(error)) => {
                     let (kind, words) = judge(&error);
-                    (kind, self.with_endpoint(&error, words))
+                    let words = match kind {
+                        Kind::Transient => self.with_endpoint(&error, words),
+                        _ => words,
+                    };
+                    (kind, words)
                 }
                 Err(_) => {
                     let words = format!("no answer within {:.1} s", timeout.as_secs_f64());

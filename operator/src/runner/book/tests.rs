@@ -279,6 +279,10 @@ fn faults_of_rows_are_summed_by_reason() {
     let mut later = report((10, 20), 1, "b", 10, 0);
     later.counts.row_errors = [("truncated".into(), errors(5))].into();
     add(&mut book, &later);
+    // Somebody else finds all of it done.
+    let mut kept = report((10, 20), 2, "c", 0, 0);
+    kept.counts.shards_skipped = 10;
+    add(&mut book, &kept);
     let expected = [("empty", 2), ("truncated", 6)];
     assert_eq!(
         book.progress().row_errors,
