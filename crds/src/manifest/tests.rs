@@ -123,6 +123,22 @@ fn prefixes_are_compared_in_their_normal_form() {
 }
 
 #[test]
+fn columns_that_break_a_rule_are_named() {
+    let text = MINIMAL.replace(
+        "extractScaffold: {}",
+        "joinFromParquet: {source: i/, columns: [a, filesize]}",
+    ) + "  columns: [{name: a, type: string}, {name: file_size, type: int64}, {name: KEY, type: string}]\n";
+    let found = mistakes(&text);
+    for words in [
+        "spec.pipeline[0].joinFromParquet.columns[1]: \"filesize\" is not declared in spec.columns; did you mean \"file_size\"?",
+        "spec.columns[2].name: \"key\" is main's key or image column",
+    ] {
+        assert!(found.contains(words), "{found}");
+    }
+    assert!(!found.contains("columns[0]"), "{found}");
+}
+
+#[test]
 fn one_document_a_file() {
     assert!(mistakes("").contains("the file is empty"));
     assert!(mistakes(&format!("{MINIMAL}---{MINIMAL}")).contains("expected one document, found 2"));

@@ -78,6 +78,7 @@ pub fn validate(mut job: Value) -> Result<SidecarJob, Vec<Violation>> {
         Ok(job) => {
             findings.violations.extend(check_types(&job.spec));
             check_prefixes(&job.spec, &mut findings.violations);
+            name_columns(&job.spec, &mut findings.violations);
             if findings.violations.is_empty() {
                 return Ok(job);
             }
@@ -160,6 +161,36 @@ fn check_types(spec: &SidecarJobSpec) -> Vec<Violation> {
         .into_iter()
         .map(|error| Violation::new(error.path(), error.to_string()))
         .collect()
+}
+
+/// Names the columns that break a rule about all of them: a rule's message can't.
+fn name_columns(spec: &SidecarJobSpec, violations: &mut Vec<Violation>) {
+    let dataset = &spec.dataset;
+    let from_main = [Some(&dataset.key_column), dataset.image_column.as_ref()];
+    for (number, column) in spec.columns.iter().enumerate() {
+        let is_column = |name: &&String| name.eq_ignore_ascii_case(&column.name);
+        if let Some(name) = from_main.into_iter().flatten().find(is_column) {
+            violations.push(Violation::new(
+                format!("spec.columns[{number}].name"),
+                format!("\"{name}\" is main's key or image column"),
+            ));
+        }
+    }
+    let declared = || spec.columns.iter().map(|column| column.name.as_str());
+    for (step, operation) in spec.pipeline.iter().enumerate() {
+        let Some(join) = &operation.join_from_parquet else {
+            continue;
+        };
+        for (number, name) in join.columns.iter().enumerate() {
+            if !declared().any(|declared| declared == name) {
+                let hint = did_you_mean(name, declared());
+                violations.push(Violation::new(
+                    format!("spec.pipeline[{step}].joinFromParquet.columns[{number}]"),
+                    format!("\"{name}\" is not declared in spec.columns{hint}"),
+                ));
+            }
+        }
+    }
 }
 
 /// Compares prefixes in their normal form: CEL sees that `/data` is inside `/data/main`,
