@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::place::{LIMIT, Place, eventually};
 
-/// A running operator; it is killed when this is dropped, and its log printed if the test fails.
+/// A running operator; it is ended when this is dropped, and its log printed if the test fails.
 pub struct Operator {
     child: Child,
     address: SocketAddr,
@@ -195,6 +195,14 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
+        // One that is told to end gives its Lease back, and the next test need not wait for it.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        }
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         // It may have ended, which is just as well.
         let _ = self.child.kill();
         let _ = self.child.wait();
