@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crds::{ShardCounts, SidecarJob};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -13,28 +14,24 @@ use serde_json::{Value, json};
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(100);
 
+fn find<'a>(object: &'a SidecarJob, kind: &str) -> Option<&'a Condition> {
+    let mut conditions = object.status.as_ref()?.conditions.iter();
+    conditions.find(|condition| condition.type_ == kind)
+}
+
 /// Status of a condition.
 pub fn condition<'a>(object: &'a SidecarJob, kind: &str) -> Option<&'a str> {
-    let conditions = &object.status.as_ref()?.conditions;
-    let found = conditions
-        .iter()
-        .find(|condition| condition.type_ == kind)?;
-    Some(&found.status)
+    find(object, kind).map(|found| found.status.as_str())
 }
 
 /// Reason of a condition.
 pub fn reason<'a>(object: &'a SidecarJob, kind: &str) -> Option<&'a str> {
-    condition(object, kind).map(|_| words(object, kind).0)
+    find(object, kind).map(|found| found.reason.as_str())
 }
 
 /// Reason and message of a condition.
 pub fn words<'a>(object: &'a SidecarJob, kind: &str) -> (&'a str, &'a str) {
-    let conditions = object.status.as_ref().map(|status| &status.conditions);
-    let found = conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition.type_ == kind);
-    found.map_or(("", ""), |found| (&found.reason, &found.message))
+    find(object, kind).map_or(("", ""), |found| (&found.reason, &found.message))
 }
 
 pub fn is_true(object: &SidecarJob, kind: &str) -> bool {

@@ -8,6 +8,7 @@ use parquet::arrow::parquet_to_arrow_schema;
 use crate::arrow_types::check_adaptable;
 use crate::encode::parquet_type;
 use crate::error::ShardError;
+use crate::keys;
 use crate::parquet_file::ParquetFile;
 
 static NULL_WARNING: std::sync::Once = std::sync::Once::new();
@@ -109,15 +110,7 @@ impl ColumnPlan {
         declared: &[FieldRef],
     ) -> Result<Self, ShardError> {
         main.check_names()?;
-        if main.root(key).is_none() {
-            return Err(ShardError::schema(
-                &main.uri,
-                format!(
-                    "no key column {key:?} (named by spec.dataset.keyColumn, or by a step's sourceKeyColumn or targetKeyColumn); its columns are {}",
-                    main.column_names()
-                ),
-            ));
-        }
+        keys::root_of(main, key)?;
         let mut plan = Self {
             declared: declared.to_vec(),
             ..Self::default()

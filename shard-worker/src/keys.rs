@@ -138,17 +138,22 @@ pub fn show(key: Option<&[u8]>, kind: KeyKind) -> String {
     }
 }
 
-/// Which kind of key a leaf holds, or why it cannot be a key.
-pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), ShardError> {
-    let Some(root) = file.root(name) else {
-        return Err(ShardError::schema(
+/// Where a key column is among the columns of a file.
+pub fn root_of(file: &ParquetFile, name: &str) -> Result<usize, ShardError> {
+    file.root(name).ok_or_else(|| {
+        ShardError::schema(
             &file.uri,
             format!(
                 "no key column {name:?} (named by spec.dataset.keyColumn, or by a step's sourceKeyColumn or targetKeyColumn); its columns are {}",
                 file.column_names()
             ),
-        ));
-    };
+        )
+    })
+}
+
+/// Which kind of key a leaf holds, or why it cannot be a key.
+pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), ShardError> {
+    let root = root_of(file, name)?;
     if !file.roots()[root].is_primitive() {
         return Err(ShardError::schema(
             &file.uri,

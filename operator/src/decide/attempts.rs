@@ -1,6 +1,8 @@
 //! What has become of an attempt at a batch. The files beside the output say what is done; a Job
 //! says only whether somebody may still be at it.
 
+use k8s_openapi::jiff::Timestamp;
+
 use crate::items;
 use crate::model::{AttemptFacts, BatchFacts, Item, ObservedJob};
 use crate::sizing::ItemCosts;
@@ -58,6 +60,14 @@ pub(super) struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// When its lost items are tried again, in seconds since the epoch of Unix, if that is not yet.
+    pub(super) fn paused_until(&self, now: Timestamp) -> Option<i64> {
+        match self.state {
+            State::Lost { not_before, .. } => Some(not_before).filter(|at| now.as_second() < *at),
+            _ => None,
+        }
+    }
+
     /// Whether somebody is at items whose like has told nothing yet.
     pub(super) fn is_trial(&self, costs: &ItemCosts) -> bool {
         let is_going = matches!(self.state, State::Unstarted | State::Live(_));
@@ -138,9 +148,10 @@ fn state<'a>(
     State::Lost {
         items: &settled.lost,
         tries,
-        not_before: match was_cut {
-            true => 0,
-            false => settled.at_ms.div_euclid(1000).saturating_add(pause(tries)),
+        not_before: if was_cut {
+            0
+        } else {
+            settled.at_ms.div_euclid(1000).saturating_add(pause(tries))
         },
     }
 }

@@ -176,13 +176,9 @@ fn with_deaths(draft: &Draft<'_>, message: String) -> String {
 
 /// When a batch is tried again that waits for its time.
 fn with_pauses(draft: &Draft<'_>, context: &Context<'_>, message: String) -> String {
-    let paused = context.book.iter().filter_map(|batch| match batch.state {
-        State::Lost { not_before, .. } if draft.now.as_second() < not_before => {
-            Some((not_before, batch))
-        }
-        _ => None,
-    });
-    let next = paused.min_by_key(|(not_before, _)| *not_before);
+    let batches = context.book.iter();
+    let paused = batches.filter_map(|batch| Some((batch.paused_until(draft.now)?, batch)));
+    let next = paused.min_by_key(|(at, _)| *at);
     match next.and_then(|(at, batch)| Some((Timestamp::from_second(at).ok()?, batch))) {
         None => message,
         Some((at, batch)) => {
@@ -205,6 +201,9 @@ fn go_on(
     batch: &Batch<'_>,
     allotment: &mut Allotment,
 ) {
+    if let Some(at) = batch.paused_until(draft.now) {
+        return draft.look_again_in(at - draft.now.as_second());
+    }
     match &batch.state {
         State::Live(job) if is_obsolete(draft, context, job) => {
             draft.delete(job);
@@ -223,9 +222,6 @@ fn go_on(
                     .unwrap_or(batch.last.attempt.saturating_sub(1)),
             };
             start(draft, context, again, allotment);
-        }
-        State::Lost { not_before, .. } if draft.now.as_second() < *not_before => {
-            draft.look_again_in(not_before - draft.now.as_second());
         }
         State::Lost { items, tries, .. } => {
             let further = Attempt {

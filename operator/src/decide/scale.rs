@@ -26,8 +26,7 @@ pub(super) fn most_items(draft: &Draft<'_>) -> usize {
 pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
     let progress = &context.facts.progress;
     let before = draft.before.sizing.clone().unwrap_or_default();
-    let cost = progress.costs.cost();
-    let size = item_sizes(draft, context, 1).wanted;
+    let sizes = item_sizes(draft, context, 1);
     let target = draft.object.spec.throughput.target_rows_per_hour;
     let target = target.and_then(|rows| u64::try_from(rows).ok());
     let current = before
@@ -45,13 +44,10 @@ pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
         window_shards: progress.window_shards,
         window_seconds: progress.window_seconds,
         window_workers: progress.window_workers,
-        speed: cost.speed(size),
+        speed: progress.costs.cost().speed(sizes.wanted),
         current,
         max_workers: most(draft),
-        items_left: context.left()
-            + context
-                .unassigned
-                .div_ceil(sizing::least_shards_per_item(cost)),
+        items_left: context.left() + context.unassigned.div_ceil(sizes.least),
         pending: draft.observed.pods.pending,
         is_settled: changed_at.is_none_or(|changed| draft.seconds_since(changed) >= window),
     };

@@ -169,18 +169,15 @@ pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Re
         };
         preview.shards += 1;
         preview.bytes += found.main.size;
+        let is_to_do = matches!(found.decision, Decision::Create | Decision::Redo { .. });
+        if is_to_do && first.len() < OPENED && options.selection.takes(&found.main.key) {
+            first.push(found.main.clone());
+        }
         match found.decision {
             Decision::Skip => preview.vouched += 1,
             Decision::CheckFooter => preview.unvouched += 1,
-            Decision::Create | Decision::Redo { .. } => {
-                match found.decision {
-                    Decision::Create => preview.to_make += 1,
-                    _ => preview.to_redo += 1,
-                }
-                if first.len() < OPENED && options.selection.takes(&found.main.key) {
-                    first.push(found.main.clone());
-                }
-            }
+            Decision::Create => preview.to_make += 1,
+            Decision::Redo { .. } => preview.to_redo += 1,
             Decision::Conflict { digest } => {
                 return Err(conflict(job, &found.main.key, digest.as_deref()));
             }
