@@ -1,0 +1,1 @@
+//! Memory, requests and time stay within their bounds, whatever a file claims.

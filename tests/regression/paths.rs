@@ -1,0 +1,1 @@
+//! Locations: folders, links, prefixes, locks and the stores behind them.

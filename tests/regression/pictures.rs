@@ -1,0 +1,1 @@
+//! Images that were measured wrongly, or not at all.

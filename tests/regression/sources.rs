@@ -1,0 +1,1 @@
+//! Shards, side inputs and keys: nothing is dropped or mixed.

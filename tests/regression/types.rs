@@ -1,0 +1,1 @@
+//! Column types: each passes intact, and foreign readers open what is published.
