@@ -8,7 +8,7 @@ use crds::{ShardCounts, SidecarJob};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 /// Between two looks.
@@ -51,6 +51,30 @@ pub fn counts(object: &SidecarJob) -> ShardCounts {
     status
         .and_then(|status| status.shards.clone())
         .unwrap_or_default()
+}
+
+/// Deletes an object. One that has gone since the test saw it is as good as deleted: the operator
+/// and the controllers delete, too.
+pub async fn delete<K>(api: &Api<K>, name: &str, parameters: &DeleteParams)
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    match api.delete(name, parameters).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) => panic!("{name} can't be deleted: {error}"),
+    }
+}
+
+/// Deletes every object of an API.
+pub async fn delete_all<K>(api: &Api<K>, parameters: &DeleteParams)
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    for object in api.list_metadata(&ListParams::default()).await.unwrap() {
+        let name = object.metadata.name.unwrap_or_default();
+        delete(api, &name, parameters).await;
+    }
 }
 
 /// Waits until something is so.

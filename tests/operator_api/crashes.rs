@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crds::SidecarJob;
-use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 
 use crate::operator::Operator;
 use crate::place::{Place, eventually, everything, shards};
 use crate::pods::PodRunner;
-use crate::sidecar_jobs::is_true;
+use crate::sidecar_jobs::{delete_all, is_true};
 
 fn done(object: &SidecarJob) -> i64 {
     let shards = object
@@ -48,14 +47,7 @@ async fn a_restart_after_the_jobs_are_gone_repeats_nothing() {
         assert!(is_true(&object, "Complete"), "{:#}", json!(object.status));
     }
     operator.terminate();
-    for job in place.jobs().list(&ListParams::default()).await.unwrap() {
-        let parameters = DeleteParams::background();
-        place
-            .jobs()
-            .delete(&job.name_any(), &parameters)
-            .await
-            .unwrap();
-    }
+    delete_all(&place.jobs(), &DeleteParams::background()).await;
     let mut before = BTreeMap::new();
     for name in names {
         before.insert(name, place.object(name).await);
@@ -108,14 +100,7 @@ async fn a_job_that_somebody_deletes_is_made_good_without_repeating_what_is_done
         })
         .map(|(path, _, time)| (path, time))
         .collect();
-    for job in place.jobs().list(&ListParams::default()).await.unwrap() {
-        let parameters = DeleteParams::foreground();
-        place
-            .jobs()
-            .delete(&job.name_any(), &parameters)
-            .await
-            .unwrap();
-    }
+    delete_all(&place.jobs(), &DeleteParams::foreground()).await;
     let least = done(&place.object("photos").await);
     pods.set_limit(4);
     let mut most = least;

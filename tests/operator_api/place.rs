@@ -65,11 +65,8 @@ impl Place {
         for object in all.list_metadata(&ListParams::default()).await.unwrap() {
             let namespace = object.namespace().unwrap();
             let objects: Api<SidecarJob> = Api::namespaced(client.clone(), &namespace);
-            let parameters = DeleteParams::background();
-            objects
-                .delete(&object.name_any(), &parameters)
-                .await
-                .unwrap();
+            let name = object.name_any();
+            sidecar_jobs::delete(&objects, &name, &DeleteParams::background()).await;
         }
         let namespace = format!("{name}-{:06x}", rand::random::<u32>() & 0x00ff_ffff);
         let namespaces: Api<Namespace> = Api::all(client.clone());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::operator::{Operator, Start};
 use crate::place::{Place, eventually, kustomize, repository};
 use crate::pods::PodRunner;
-use crate::sidecar_jobs::is_true;
+use crate::sidecar_jobs::{delete, is_true};
 
 /// Rights that not every run's requests show: why they are there is said beside them. A Job is read
 /// before a further attempt only if a worker of the one before had begun.
@@ -81,9 +81,7 @@ async fn do_everything(place: &Place) {
     })
     .await;
     let name = job.metadata.name.unwrap();
-    jobs.delete(&name, &DeleteParams::background())
-        .await
-        .unwrap();
+    delete(&jobs, &name, &DeleteParams::background()).await;
     pods.set_limit(4);
     eventually("the job has ended and is deleted", async || {
         place
