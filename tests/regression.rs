@@ -2,6 +2,9 @@
 
 #[path = "regression/bounds.rs"]
 mod bounds;
+#[allow(dead_code, reason = "shared with the tests of the command line")]
+#[path = "cli/fixture.rs"]
+mod fixture;
 #[path = "regression/paths.rs"]
 mod paths;
 #[path = "regression/pictures.rs"]
@@ -10,3 +13,6 @@ mod pictures;
 mod sources;
 #[path = "regression/types.rs"]
 mod types;
+#[allow(dead_code, reason = "shared with the tests of the command line")]
+#[path = "cli/worker.rs"]
+mod worker;

@@ -7,18 +7,23 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Type as PhysicalType};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
-use parquet::data_type::DataType;
+use parquet::data_type::{AsBytes, DataType};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, SerializedPageReader};
 
 use crate::parquet_file::chunk_start;
 
-/// Records read at a time: small enough that levels and values stay in the L2 cache.
+/// Records read at a time, at most: small enough that levels and values stay in the L2 cache.
 pub const BATCH: usize = 8192;
+/// Bytes of values read at a time: a batch ends with the step that reaches them, however few
+/// its records.
+const BATCH_BYTES: usize = 1 << 20;
+/// Records of a step, where values are short on average and may all the same be long.
+const STEP: usize = 1024;
 
 /// A page reader over one column chunk, whatever its writer recorded as dictionary offset.
 pub fn page_reader<R: ChunkReader + 'static>(
@@ -156,8 +161,24 @@ pub struct LeafReader<T: DataType> {
     max_level: i16,
     first_row: usize,
     rows_left: usize,
+    /// Records read between two looks at how long their values are.
+    step: usize,
     /// Whether the pages end with the chunk.
     reaches_end: bool,
+}
+
+/// Records of a step of a chunk: as many as make up a batch by the footer's average, since pages
+/// stay in memory as long as a value of theirs does.
+fn step_of(chunk: &ColumnChunkMetaData) -> usize {
+    if !matches!(
+        chunk.column_type(),
+        PhysicalType::BYTE_ARRAY | PhysicalType::FIXED_LEN_BYTE_ARRAY
+    ) {
+        return BATCH;
+    }
+    let bytes = usize::try_from(chunk.uncompressed_size()).unwrap_or(0);
+    let values = usize::try_from(chunk.num_values()).unwrap_or(0).max(1);
+    (BATCH_BYTES / (bytes / values).max(1)).clamp(1, STEP)
 }
 
 /// One batch: `values` holds only the present ones.
@@ -259,6 +280,7 @@ impl<T: DataType> LeafReader<T> {
             max_level: descriptor.max_def_level(),
             first_row,
             rows_left: group_rows.saturating_sub(first_row),
+            step: step_of(row_group.column(leaf)),
             reaches_end,
         })
     }
@@ -277,10 +299,25 @@ impl<T: DataType> LeafReader<T> {
             return Ok(None);
         }
         let wanted = self.rows_left.min(BATCH);
-        let levels = (self.max_level > 0).then_some(&mut self.levels);
-        let (rows, values, level_count) =
-            self.reader
-                .read_records(wanted, levels, None, &mut self.values)?;
+        let (mut rows, mut values, mut level_count, mut bytes) = (0, 0, 0, 0);
+        while rows < wanted && bytes < BATCH_BYTES {
+            let levels = (self.max_level > 0).then_some(&mut self.levels);
+            let step = self.step.min(wanted - rows);
+            let (more_rows, more_values, more_levels) =
+                self.reader
+                    .read_records(step, levels, None, &mut self.values)?;
+            if more_rows == 0 {
+                break;
+            }
+            let read = &self.values[values..];
+            bytes += read
+                .iter()
+                .map(|value| value.as_bytes().len())
+                .sum::<usize>();
+            rows += more_rows;
+            values += more_values;
+            level_count += more_levels;
+        }
         if rows == 0 {
             if self.reaches_end {
                 return Err(ends_early(self.rows_left));
@@ -385,6 +422,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_batch_of_long_values_is_short() {
+        let long = "x".repeat(200 << 10);
+        let texts: LargeStringArray = (0..ROWS)
+            .map(|row| Some(if row < 900 { "short" } else { &long }))
+            .collect();
+        let batch = RecordBatch::try_from_iter([("t", Arc::new(texts) as Arc<dyn Array>)]);
+        let batch = batch.unwrap();
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .build();
+        let mut writer =
+            ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        let file = Bytes::from(writer.into_inner().unwrap());
+        let metadata = ParquetMetaDataReader::new()
+            .parse_and_finish(&file)
+            .unwrap();
+        let reader = LeafReader::<ByteArrayType>::open(Arc::new(file), &metadata, 0, 0);
+        let (mut reader, mut rows) = (reader.unwrap(), 0);
+        while let Some(batch) = reader.next_batch().unwrap() {
+            let bytes: usize = batch.values.iter().map(|value| value.data().len()).sum();
+            // The last step may pass the bound: 51 values by the average of 20 KiB.
+            assert!(bytes <= BATCH_BYTES + 51 * long.len(), "{bytes}");
+            rows += batch.rows;
+        }
+        assert_eq!(rows, ROWS);
     }
 
     #[test]

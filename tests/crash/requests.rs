@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BinaryArray, Int32Array};
+use arrow::array::{ArrayRef, BinaryArray, Int32Array, Int64Array};
 use harness::dataset::{Shape, join_job, key, path, texts};
 use harness::fault_proxy::FaultProxy;
 use storage::{Payload, PutCondition};
@@ -210,4 +210,61 @@ fn a_join_takes_a_get_for_each_stretch_without_images_and_a_put_a_shard() {
             "{name}: {above:?}"
         );
     }
+}
+
+/// opendata#338: row groups of a few rows don't cost a round trip each.
+#[test]
+fn small_row_groups_of_an_index_share_requests() {
+    const INDEX_ROWS: usize = 6_000;
+    const STEP: usize = 7;
+    let Some(place) = Place::bucket(Shape::default()) else {
+        return;
+    };
+    let keys = |step: usize| {
+        let rows = (0..INDEX_ROWS).step_by(step);
+        texts(rows.map(|row| Some(format!("s3://photos/raw/{row:08}.jpg"))))
+    };
+    let sizes: ArrayRef = Arc::new(Int64Array::from_iter_values((0..).take(INDEX_ROWS)));
+    let folder = tempfile::tempdir().expect("a folder");
+    let upload = |prefix: &str, columns: &[(&str, ArrayRef)], group_rows: usize| {
+        let file = folder.path().join("file.parquet");
+        write_incompressible(&file, columns, group_rows);
+        let payload = Payload::new(std::fs::read(&file).expect("read"));
+        let store = place.store(prefix);
+        let put = place.block_on(store.put("a.parquet", payload, PutCondition::Create));
+        put.expect("upload");
+    };
+    upload("groups", &[("s3_path", keys(1)), ("file_size", sizes)], 10);
+    upload("few", &[("s3_path", keys(STEP))], INDEX_ROWS);
+    let text = format!(
+        "apiVersion: sidecarjob.dev/v1alpha1
+kind: SidecarJob
+metadata: {{name: groups}}
+spec:
+  dataset: {{mainPrefix: {root}/few/, keyColumn: s3_path}}
+  columns: [{{name: file_size, type: int64}}]
+  pipeline:
+    - joinFromParquet: {{source: {root}/groups/a.parquet, columns: [file_size]}}
+  output: {{prefix: {root}/out_of_groups/}}
+",
+        root = place.root()
+    );
+    let manifest = place.manifest("groups.yaml", &text);
+    let report = place.manifest("groups.json", "").display().to_string();
+    let worker = Worker::on("run", &manifest).environment(&place.environment());
+    let ended = worker
+        .argument("--report")
+        .argument(&report)
+        .run()
+        .expect(0);
+    let report = std::fs::read(&report).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    let matched = INDEX_ROWS.div_ceil(STEP);
+    assert!(
+        ended
+            .stdout
+            .contains(&format!("of which {matched} matched"))
+    );
+    let gets = report["requests"]["get"].as_u64().expect("a number");
+    assert!(gets < 40, "{gets} requests for 600 row groups: {report}");
 }

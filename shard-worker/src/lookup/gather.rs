@@ -21,11 +21,12 @@ use parquet::data_type::{
 use crate::arrow_types::{adapt, present_struct};
 use crate::error::{Error, Result};
 use crate::leaf::{BATCH, LeafReader};
-use crate::lookup::index::{Index, IndexFile, ValueReader};
+use crate::lookup::index::{Index, IndexFile, Unit, ValueReader};
 use crate::lookup::probe::Hit;
+use crate::lookup::read_ahead::{ChunksOfColumn, ReadAhead};
 use crate::lookup::window::WindowedChunk;
 use crate::lookup::{Limits, PassError};
-use crate::parquet_file::chunk_range;
+use crate::parquet_file::{chunk_range, chunk_start};
 use crate::workers::map_parallel;
 
 /// Reads the value columns at `hits` (a list a unit, in the order of the index). Returns one
@@ -46,6 +47,15 @@ pub fn gather(
         .flat_map(|&unit| (0..column_count).map(move |column| (unit, column)))
         .collect();
     let held = AtomicU64::new(0);
+    let ahead = ReadAhead::of(work.iter().flat_map(|&(unit, column)| {
+        let Unit { file, group, .. } = index.units[unit];
+        let index = &index.files[file];
+        index.leaves_of(column).into_iter().filter_map(move |leaf| {
+            let chunk = index.file.metadata.row_group(group).column(leaf);
+            let range = chunk_range(chunk, index.file.meta.size)?;
+            Some(((file, group, leaf), &index.object, range))
+        })
+    }));
     let pieces = map_parallel(limits.threads, &work, limits.clock, |_, &(unit, column)| {
         if limits.stop.is_requested() {
             return Err(PassError::Stopped);
@@ -53,15 +63,20 @@ pub fn gather(
         let rows: Vec<u32> = hits[unit].iter().map(|hit| hit.row).collect();
         let unit = index.units[unit];
         let file = &index.files[unit.file];
-        let array =
-            read_column(file, unit.group, &file.columns[column], &rows).map_err(|reason| {
-                let reason = format!(
-                    "row group {}, column {:?}: {reason}",
-                    unit.group,
-                    targets[column].to_string()
-                );
-                PassError::Failed(Error::side_input(&file.file.uri, reason))
-            })?;
+        let source = Source {
+            file,
+            number: unit.file,
+            group: unit.group,
+            ahead: &ahead,
+        };
+        let array = read_column(&source, &file.columns[column], &rows).map_err(|reason| {
+            let reason = format!(
+                "row group {}, column {:?}: {reason}",
+                unit.group,
+                targets[column].to_string()
+            );
+            PassError::Failed(Error::side_input(&file.file.uri, reason))
+        })?;
         let size = array.get_array_memory_size() as u64;
         // Pieces are held twice while they are joined.
         if held.fetch_add(size, Ordering::Relaxed) + size > limits.budget / 2 {
@@ -88,10 +103,25 @@ pub fn gather(
     )
 }
 
+/// A row group of the index, and how its bytes come.
+struct Source<'a> {
+    file: &'a IndexFile,
+    /// Number of the file within the index.
+    number: usize,
+    group: usize,
+    ahead: &'a ReadAhead,
+}
+
+impl Source<'_> {
+    fn chunk(&self, leaf: usize) -> Result<WindowedChunk, String> {
+        let chunk = self.ahead.open((self.number, self.group, leaf));
+        chunk.map_err(|error| error.to_string())
+    }
+}
+
 /// Values of one column at ascending rows of a row group.
 fn read_column(
-    file: &IndexFile,
-    group: usize,
+    source: &Source<'_>,
     reader: &ValueReader,
     rows: &[u32],
 ) -> Result<ArrayRef, String> {
@@ -102,7 +132,7 @@ fn read_column(
         ValueReader::Struct { fields, children } => {
             let children = children
                 .iter()
-                .map(|child| read_column(file, group, child, rows))
+                .map(|child| read_column(source, child, rows))
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(Arc::new(present_struct(
                 fields.clone(),
@@ -116,36 +146,28 @@ fn read_column(
             target,
         } => {
             let hits = LeafHits {
-                file,
-                group,
+                source,
                 leaf: *leaf,
                 rows,
             };
             let array = read_leaf(&hits, natural)?;
             adapt(&array, target)
         }
-        ValueReader::Whole { root, target } => read_whole(file, group, *root, target, rows),
+        ValueReader::Whole { root, target } => read_whole(source, *root, target, rows),
     }
-}
-
-fn chunk_source(file: &IndexFile, group: usize, leaf: usize) -> Result<Arc<WindowedChunk>, String> {
-    let chunk = file.file.metadata.row_group(group).column(leaf);
-    let range =
-        chunk_range(chunk, file.file.meta.size).ok_or("the column lies outside the file")?;
-    Ok(Arc::new(WindowedChunk::new(file.object.clone(), range)))
 }
 
 /// Calls `push` with the value at each of `rows` (ascending), reading in batches and passing
 /// over batches without hits undecoded.
 fn each_hit<T: DataType>(
-    file: &IndexFile,
-    group: usize,
+    source: &Source<'_>,
     leaf: usize,
     rows: &[u32],
     mut push: impl FnMut(Option<&T::T>),
 ) -> Result<(), String> {
-    let source = chunk_source(file, group, leaf)?;
-    let mut reader = LeafReader::<T>::open(source, &file.file.metadata, group, leaf)
+    let chunk = Arc::new(source.chunk(leaf)?);
+    let metadata = &source.file.file.metadata;
+    let mut reader = LeafReader::<T>::open(chunk, metadata, source.group, leaf)
         .map_err(|error| error.to_string())?;
     let mut base = 0_usize;
     let mut left = rows;
@@ -174,15 +196,14 @@ fn each_hit<T: DataType>(
 
 /// Where the values of one leaf are.
 struct LeafHits<'a> {
-    file: &'a IndexFile,
-    group: usize,
+    source: &'a Source<'a>,
     leaf: usize,
     rows: &'a [u32],
 }
 
 impl LeafHits<'_> {
     fn each<T: DataType>(&self, push: impl FnMut(Option<&T::T>)) -> Result<(), String> {
-        each_hit::<T>(self.file, self.group, self.leaf, self.rows, push)
+        each_hit::<T>(self.source, self.leaf, self.rows, push)
     }
 
     /// Values as they are, or narrowed to what their annotation says they are.
@@ -212,8 +233,8 @@ impl LeafHits<'_> {
         })?;
         if bad > 0 {
             tracing::warn!(
-                file = %self.file.file.uri,
-                row_group = self.group,
+                file = %self.source.file.file.uri,
+                row_group = self.source.group,
                 "{bad} values of a text column are not UTF-8; they are taken as null"
             );
         }
@@ -258,34 +279,26 @@ fn read_leaf(hits: &LeafHits<'_>, natural: &Arrow) -> Result<ArrayRef, String> {
 
 /// Reads a column by Arrow's record assembly, whole, and takes the hits of each batch.
 fn read_whole(
-    file: &IndexFile,
-    group: usize,
+    source: &Source<'_>,
     root: usize,
     target: &Arrow,
     rows: &[u32],
 ) -> Result<ArrayRef, String> {
+    let file = source.file;
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let metadata = ArrowReaderMetadata::try_new(file.file.metadata.clone(), options)
         .map_err(|error| text(&error))?;
-    // The chunks of one column lie side by side; a column of several leaves is one range.
-    let ranges: Vec<_> = file
-        .file
-        .leaves_of(root)
-        .iter()
-        .filter_map(|&leaf| {
-            chunk_range(
-                file.file.metadata.row_group(group).column(leaf),
-                file.file.meta.size,
-            )
-        })
-        .collect();
-    let start = ranges.iter().map(|range| range.start).min().unwrap_or(0);
-    let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
-    let source = WindowedChunk::new(file.object.clone(), start..end);
+    let group = file.file.metadata.row_group(source.group);
+    let mut chunks = Vec::new();
+    for leaf in file.file.leaves_of(root) {
+        let start = chunk_start(group.column(leaf));
+        chunks.push((u64::try_from(start).unwrap_or(0), source.chunk(leaf)?));
+    }
+    let chunks = ChunksOfColumn::new(file.file.meta.size, chunks);
     let mask = ProjectionMask::roots(file.file.metadata.file_metadata().schema_descr(), [root]);
-    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata)
-        .with_row_groups(vec![group])
+    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata)
+        .with_row_groups(vec![source.group])
         .with_projection(mask)
         .with_batch_size(1024)
         .build()

@@ -219,22 +219,34 @@ impl Index {
     }
 }
 
-/// Bytes a row of the wanted columns takes in memory, from the footer's uncompressed sizes.
-fn value_width(index: &IndexFile) -> u64 {
-    fn leaves(reader: &ValueReader, file: &ParquetFile, into: &mut Vec<usize>) {
-        match reader {
-            ValueReader::Leaf { leaf, .. } => into.push(*leaf),
-            ValueReader::Struct { children, .. } => {
-                children.iter().for_each(|child| leaves(child, file, into))
+impl IndexFile {
+    /// The leaves that a column wanted is read from.
+    pub fn leaves_of(&self, column: usize) -> Vec<usize> {
+        let mut leaves = Vec::new();
+        self.columns[column].add_leaves(&self.file, &mut leaves);
+        leaves
+    }
+}
+
+impl ValueReader {
+    fn add_leaves(&self, file: &ParquetFile, into: &mut Vec<usize>) {
+        match self {
+            Self::Leaf { leaf, .. } => into.push(*leaf),
+            Self::Struct { children, .. } => {
+                children
+                    .iter()
+                    .for_each(|child| child.add_leaves(file, into));
             }
-            ValueReader::Whole { root, .. } => into.extend(file.leaves_of(*root)),
-            ValueReader::SourceName(_) => {}
+            Self::Whole { root, .. } => into.extend(file.leaves_of(*root)),
+            Self::SourceName(_) => {}
         }
     }
-    let mut wanted = Vec::new();
-    for reader in &index.columns {
-        leaves(reader, &index.file, &mut wanted);
-    }
+}
+
+/// Bytes a row of the wanted columns takes in memory, from the footer's uncompressed sizes.
+fn value_width(index: &IndexFile) -> u64 {
+    let columns = 0..index.columns.len();
+    let wanted: Vec<usize> = columns.flat_map(|column| index.leaves_of(column)).collect();
     let rows = (index.file.num_rows() as u64).max(1);
     let mut bytes = 0;
     for (group, _) in index.file.groups() {

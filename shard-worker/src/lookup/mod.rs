@@ -10,6 +10,7 @@ pub mod join;
 pub mod json_lines;
 pub mod key_table;
 pub mod probe;
+pub mod read_ahead;
 pub mod texts;
 pub mod window;
 

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::keys::{self, KeyColumn};
 use crate::lookup::index::{Index, Unit};
 use crate::lookup::key_table::{Group, KeyTable};
+use crate::lookup::read_ahead::ReadAhead;
 use crate::lookup::window::WindowedChunk;
 use crate::lookup::{Limits, PassError};
 use crate::parquet_file::chunk_range;
@@ -138,9 +139,17 @@ fn part_count(rows: usize, bytes: u64, index_rows: u64, threads: usize) -> usize
 struct SharedChunk(Mutex<(Option<WindowedChunk>, usize)>);
 
 impl SharedChunk {
-    fn open(&self, new: impl FnOnce() -> WindowedChunk) -> WindowedChunk {
+    fn open(
+        &self,
+        new: impl FnOnce() -> parquet::errors::Result<WindowedChunk>,
+    ) -> parquet::errors::Result<WindowedChunk> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0.get_or_insert_with(new).clone()
+        if let Some(chunk) = &state.0 {
+            return Ok(chunk.clone());
+        }
+        let chunk = new()?;
+        state.0 = Some(chunk.clone());
+        Ok(chunk)
     }
 
     fn part_is_read(&self, parts: usize) {
@@ -160,6 +169,8 @@ struct Probe<'a> {
     last: Vec<AtomicU64>,
     parts_of_unit: Vec<usize>,
     chunks: Vec<SharedChunk>,
+    /// The keys of the units that are read in one part.
+    ahead: ReadAhead,
 }
 
 /// Streams the keys. Deterministic: the last row of the index wins, whatever thread met it.
@@ -208,9 +219,18 @@ pub fn probe(
             })
         })
         .collect();
+    let ahead = ReadAhead::of(order.iter().filter_map(|&number| {
+        let unit = index.units[number];
+        let file = &index.files[unit.file];
+        let chunk = file.file.metadata.row_group(unit.group);
+        let range = chunk_range(chunk.column(file.key_leaf), file.file.meta.size)?;
+        let id = (unit.file, unit.group, file.key_leaf);
+        (parts_of_unit[number] == 1).then_some((id, &file.object, range))
+    }));
     let probe = Probe {
         index,
         table,
+        ahead,
         last: std::iter::repeat_with(AtomicU64::default)
             .take(table.numbers())
             .collect(),
@@ -236,21 +256,30 @@ pub fn probe(
 impl Probe<'_> {
     /// Looks up the keys of a part. Returns its rows, and how many of them have none.
     fn read(&self, part: &Part) -> Result<(u64, u64)> {
-        let Unit { file, group, .. } = self.index.units[part.unit];
-        let file = &self.index.files[file];
+        let Unit {
+            file: number,
+            group,
+            ..
+        } = self.index.units[part.unit];
+        let file = &self.index.files[number];
         let (uri, leaf) = (&file.file.uri, file.key_leaf);
         let chunk = file.file.metadata.row_group(group).column(leaf);
         let range = chunk_range(chunk, file.file.meta.size)
             .ok_or_else(|| Error::side_input(uri, "key column lies outside the file"))?;
         let parts = self.parts_of_unit[part.unit];
-        let source = self.chunks[part.unit].open(|| {
-            let object = file.object.clone();
-            if parts > 1 {
-                WindowedChunk::whole(object, range)
-            } else {
-                WindowedChunk::new(object, range)
-            }
-        });
+        let failed = |error: &dyn std::fmt::Display| {
+            let reason = format!("row group {group}, key column: {error}");
+            Error::side_input(uri, reason)
+        };
+        let source = self.chunks[part.unit]
+            .open(|| {
+                if parts > 1 {
+                    Ok(WindowedChunk::whole(file.object.clone(), range))
+                } else {
+                    self.ahead.open((number, group, leaf))
+                }
+            })
+            .map_err(|error| failed(&error))?;
         let base = (part.unit as u64) << 32;
         let (mut rows, mut nulls) = (0, 0);
         let visit = |row: usize, key: Option<&[u8]>| {
@@ -275,10 +304,7 @@ impl Probe<'_> {
             rows_of_part,
             visit,
         )
-        .map_err(|error| {
-            let reason = format!("row group {group}, key column: {error}");
-            Error::side_input(uri, reason)
-        })?;
+        .map_err(|error| failed(&error))?;
         self.chunks[part.unit].part_is_read(parts);
         Ok((rows, nulls))
     }

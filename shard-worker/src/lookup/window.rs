@@ -32,11 +32,15 @@ pub struct RemoteObject {
 
 impl RemoteObject {
     async fn read(self, range: Range<u64>) -> Result<Bytes, storage::Error> {
-        let read = self
-            .store
-            .read_ranges(&self.key, std::slice::from_ref(&range), Some(&self.etag))
-            .await?;
+        let read = self.read_many(vec![range]).await?;
         Ok(read.into_iter().next().unwrap_or_default())
+    }
+
+    /// Reads some ranges, side by side.
+    pub async fn read_many(self, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>, storage::Error> {
+        self.store
+            .read_ranges(&self.key, &ranges, Some(&self.etag))
+            .await
     }
 }
 
@@ -63,20 +67,25 @@ pub struct WindowedChunk(Arc<Inner>);
 impl WindowedChunk {
     /// Reads nothing yet.
     pub fn new(object: RemoteObject, range: Range<u64>) -> Self {
-        Self::with_window(object, range, WINDOW)
+        Self::holding(object, range, WINDOW, Bytes::new())
     }
 
     /// Reads all of `range` at once when it is first asked for its start, and keeps it: several
     /// readers at different places may share one.
     pub fn whole(object: RemoteObject, range: Range<u64>) -> Self {
         let length = range.end - range.start;
-        Self::with_window(object, range, length)
+        Self::holding(object, range, length, Bytes::new())
     }
 
-    fn with_window(object: RemoteObject, range: Range<u64>, window: u64) -> Self {
+    /// All of `range`, which somebody has read.
+    pub fn loaded(object: RemoteObject, range: Range<u64>, bytes: Bytes) -> Self {
+        Self::holding(object, range, WINDOW, bytes)
+    }
+
+    fn holding(object: RemoteObject, range: Range<u64>, window: u64, bytes: Bytes) -> Self {
         let state = State {
             start: range.start,
-            bytes: Bytes::new(),
+            bytes,
             ahead: None,
         };
         Self(Arc::new(Inner {
