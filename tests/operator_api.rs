@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests may fail loudly, as tests do
 
+#[path = "operator_api/expansion.rs"]
+mod expansion;
 #[path = "operator_api/operator.rs"]
 mod operator;
 #[path = "operator_api/place.rs"]
@@ -36,3 +38,5 @@ mod lifecycle;
 mod rights;
 #[path = "operator_api/scale.rs"]
 mod scale;
+#[path = "operator_api/tenants.rs"]
+mod tenants;

@@ -53,6 +53,35 @@ pub fn normalize_location(location: &str) -> String {
     format!("{root}{}{end}", parts.join("/"))
 }
 
+/// What the names of new folders beside this one begin with; `None` where there is no place for
+/// any: beside a whole bucket there are only other buckets, beside the root of a file system
+/// nothing, and `.` and `..` don't tell what they are called.
+///
+/// ```
+/// use crds::prefix::sibling_stem;
+/// assert_eq!(sibling_stem("s3://bucket/photos/").as_deref(), Some("s3://bucket/photos_run_"));
+/// assert_eq!(sibling_stem("s3://bucket"), None);
+/// assert_eq!(sibling_stem("."), None);
+/// ```
+pub fn sibling_stem(prefix: &str) -> Option<String> {
+    let normal = normalize(prefix);
+    let folder = normal.trim_end_matches('/');
+    let name = match split_s3(folder) {
+        Some((_, key)) => key,
+        None => folder,
+    };
+    let last = name.rsplit('/').next().unwrap_or_default();
+    (!["", ".", ".."].contains(&last)).then(|| format!("{folder}_run_"))
+}
+
+/// Why a spec that names no output has to name one: what [`sibling_stem`] finds no place for.
+pub fn no_sibling(prefix: &str) -> String {
+    format!(
+        "spec.output.prefix is not set, and {prefix} has no place beside it where a new folder \
+         could go; set spec.output.prefix"
+    )
+}
+
 /// Whether the prefix is in object storage.
 pub fn is_s3(prefix: &str) -> bool {
     prefix.starts_with(S3)
@@ -105,6 +134,27 @@ mod tests {
         ] {
             assert_eq!(normalize(given), expected, "{given}");
             assert_eq!(normalize(&normalize(given)), expected, "{given} again");
+        }
+    }
+
+    #[test]
+    fn siblings_need_a_place() {
+        for (prefix, stem) in [
+            ("s3://bucket", None),
+            ("s3://bucket/", None),
+            ("/", None),
+            ("file:///", None),
+            (".", None),
+            ("", None),
+            ("..", None),
+            ("../..", None),
+            ("s3://bucket/a", Some("s3://bucket/a_run_")),
+            ("s3://bucket/a/b/", Some("s3://bucket/a/b_run_")),
+            ("/data", Some("/data_run_")),
+            ("../main/", Some("../main_run_")),
+            ("file:///data/main", Some("/data/main_run_")),
+        ] {
+            assert_eq!(sibling_stem(prefix).as_deref(), stem, "{prefix}");
         }
     }
 

@@ -73,6 +73,15 @@ pub fn environment_is_unique() -> Rule {
     )
 }
 
+/// Variables that only the operator sets, which say where and as whom a worker reaches its
+/// prefixes, are not given by the job.
+pub fn environment_is_not_the_operators() -> Rule {
+    rule(
+        "self.all(a, !a.name.startsWith('AWS_') && !a.name.startsWith('SIDECARJOB_'))",
+        "a variable whose name begins with AWS_ or SIDECARJOB_ is the operator's to set; say how storage is reached in spec.storage, and as whom in spec.storage.credentialsSecretRef or by the service account",
+    )
+}
+
 /// No marker is listed twice.
 pub fn markers_are_unique() -> Rule {
     rule(

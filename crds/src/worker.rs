@@ -52,10 +52,14 @@ pub struct Worker {
         regex(pattern = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
     )]
     pub priority_class_name: Option<String>,
-    /// Further environment variables of the worker.
+    /// Further environment variables of the worker, as they are: `$(NAME)` is not expanded.
+    /// Names that begin with `AWS_` or `SIDECARJOB_` are the operator's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = rules::environment_is_unique())]
+    #[x_kube(
+        validation = rules::environment_is_unique(),
+        validation = rules::environment_is_not_the_operators()
+    )]
     pub env: Vec<EnvironmentVariable>,
     /// Further labels of the pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -321,7 +321,14 @@ impl Target<'_> {
 
     async fn delete_job(&self, name: &str) -> Result<(), ApplyError> {
         let known = self.observed.jobs.iter().find(|job| job.name == name);
-        let deleted = self.jobs().delete(name, &DeleteParams::foreground()).await;
+        let parameters = DeleteParams {
+            preconditions: known.map(|job| Preconditions {
+                uid: Some(job.uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteParams::foreground()
+        };
+        let deleted = self.jobs().delete(name, &parameters).await;
         self.count("Job", "delete", &deleted);
         match deleted {
             Ok(_) => {
@@ -332,6 +339,8 @@ impl Target<'_> {
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            // Another Job of that name: not the one that was seen.
+            Err(kube::Error::Api(status)) if status.is_conflict() => Err(outdated(name)),
             Err(error) => Err(self.failed("delete", &job_words(name), error)),
         }
     }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use clap::Parser;
 
+use crate::identity::{AllowedEndpoint, OwnPrefix};
 use crate::model::Settings;
 use crate::telemetry::LogFormat;
 
@@ -29,14 +30,25 @@ pub struct Arguments {
     pub worker_image: String,
 
     /// Prefix (s3://BUCKET/PATH/) for which the operator may use its own S3 identity when a
-    /// SidecarJob has none; repeatable
+    /// SidecarJob of this namespace has none; repeatable
     #[arg(
         long = "own-identity-prefix",
         env = "SIDECARJOB_OWN_IDENTITY_PREFIXES",
-        value_name = "PREFIX",
+        value_name = "NAMESPACE=PREFIX",
         value_delimiter = ','
     )]
-    pub own_identity_prefixes: Vec<String>,
+    pub own_identity_prefixes: Vec<OwnPrefix>,
+
+    /// S3 service, beside AWS and the operator's own, that a SidecarJob may name:
+    /// SCHEME://HOST[:PORT], where HOST may begin with *. and PORT may be *; or * for any. Loopback
+    /// and link-local addresses are allowed by name only; repeatable
+    #[arg(
+        long = "allow-endpoint",
+        env = "SIDECARJOB_ALLOW_ENDPOINTS",
+        value_name = "URL",
+        value_delimiter = ','
+    )]
+    pub allowed_endpoints: Vec<AllowedEndpoint>,
 
     /// Variable that every worker gets; repeatable
     #[arg(
@@ -225,5 +237,9 @@ mod tests {
         assert_eq!(environment["B"], "x=y");
         assert!(parse(&["--worker-env=1A=x"]).is_err());
         assert!(parse(&["--worker-env=A"]).is_err());
+        let both = "--own-identity-prefix=a=s3://x/,b=s3://y/";
+        assert_eq!(parse(&[both]).unwrap().own_identity_prefixes.len(), 2);
+        assert!(parse(&["--own-identity-prefix=s3://x/"]).is_err());
+        assert!(parse(&["--allow-endpoint=minio:9000"]).is_err());
     }
 }

@@ -4,12 +4,13 @@
 //! 1. `spec.storage.credentialsSecretRef`: a Secret in the job's namespace.
 //! 2. Else the role of the job's service account, if it is annotated with one: a token of the
 //!    service account is exchanged for credentials of the role.
-//! 3. Else the operator's own identity, but only for prefixes on the list that the operator was
-//!    started with, and only at the operator's own S3 service.
+//! 3. Else the operator's own identity, but only for prefixes that the list with which the operator
+//!    was started has for the job's namespace, and only at the operator's own S3 service.
 //!
 //! Paths of the operator's own file system are on that list, or refused.
 
 mod choice;
+mod endpoint;
 mod secret;
 mod service_account;
 
@@ -18,13 +19,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crds::{SidecarJob, StorageAccess};
 use kube::{Client, ResourceExt};
-use storage::{ChecksumMode, CredentialSource, StorageConfig, Stores};
+use storage::{ChecksumMode, CredentialSource, Peers, StorageConfig, Stores};
 
 use crate::model::Refusal;
+use crate::reasons;
 use crate::runner::RETRY_BUDGET;
 use choice::{Choice, OwnRights, choose};
+use endpoint::Endpoints;
 use secret::SecretKey;
 use service_account::{Role, RoleCredentials, find_role};
+
+pub use choice::OwnPrefix;
+pub use endpoint::AllowedEndpoint;
+
+/// Who the operator is, and what it may do as such.
+#[derive(Clone, Debug, Default)]
+pub struct Rights {
+    /// Its own service account, as namespace and name: no worker may run as that.
+    pub service_account: Option<(String, String)>,
+    /// Prefixes for which it may use its own identity.
+    pub own_prefixes: Vec<OwnPrefix>,
+    /// S3 services beside AWS and its own that it may talk to.
+    pub endpoints: Vec<AllowedEndpoint>,
+}
 
 /// Why a job's prefixes can't be reached.
 #[derive(Debug, thiserror::Error)]
@@ -55,31 +72,44 @@ struct Question {
     prefixes: Vec<String>,
 }
 
+/// The answer to a question.
+#[derive(Clone, Debug)]
+struct Answer {
+    stores: Arc<Stores>,
+    /// Whether they are reached with an identity of the job's own.
+    is_jobs_own: bool,
+}
+
 /// The stores of each job, reached with its identity.
 pub struct Identities {
     client: Client,
-    own: OwnRights,
-    known: Mutex<HashMap<String, (Question, Arc<Stores>)>>,
+    service_account: Option<(String, String)>,
+    own_prefixes: Vec<OwnPrefix>,
+    endpoints: Endpoints,
+    known: Mutex<HashMap<String, (Question, Answer)>>,
 }
 
 impl std::fmt::Debug for Identities {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Identities")
-            .field("own", &self.own)
+            .field("own_prefixes", &self.own_prefixes)
+            .field("endpoints", &self.endpoints)
             .finish_non_exhaustive()
     }
 }
 
 impl Identities {
-    /// `own_prefixes` are those for which the operator may use its own identity.
-    pub fn new(client: Client, own_prefixes: &[String]) -> Self {
+    /// None are opened before they are asked for.
+    pub fn new(client: Client, rights: Rights) -> Self {
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]
             .into_iter()
             .find_map(|name| std::env::var(name).ok().filter(|url| !url.is_empty()));
         Self {
             client,
-            own: OwnRights::new(own_prefixes, endpoint),
+            service_account: rights.service_account,
+            own_prefixes: rights.own_prefixes,
+            endpoints: Endpoints::new(endpoint, rights.endpoints),
             known: Mutex::default(),
         }
     }
@@ -112,10 +142,17 @@ impl Identities {
         if let Some(stores) = self.find(&uid, &question) {
             return Ok(stores);
         }
-        let stores = Arc::new(self.open(&uid, &question).await?);
+        let answer = self.open(&uid, &question).await?;
+        let stores = Arc::clone(&answer.stores);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(uid, (question, Arc::clone(&stores)));
+        known.insert(uid, (question, answer));
         Ok(stores)
+    }
+
+    /// Whether a job was last found to have an identity of its own.
+    pub fn is_jobs_own(&self, uid: &str) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(uid).is_some_and(|(_, answer)| answer.is_jobs_own)
     }
 
     /// Forgets the stores of a job: it needs them no more.
@@ -126,24 +163,31 @@ impl Identities {
 
     fn find(&self, uid: &str, question: &Question) -> Option<Arc<Stores>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let (asked, stores) = known.get(uid)?;
-        (asked == question).then(|| Arc::clone(stores))
+        let (asked, answer) = known.get(uid)?;
+        (asked == question).then(|| Arc::clone(&answer.stores))
     }
 
-    async fn open(&self, uid: &str, question: &Question) -> Result<Stores, IdentityError> {
+    async fn open(&self, uid: &str, question: &Question) -> Result<Answer, IdentityError> {
         let Question {
             namespace,
             storage,
             service_account,
             prefixes,
         } = question;
-        let config = storage_config(storage);
+        self.check_account(namespace, service_account)?;
+        let peers = self.endpoints.judge(storage.endpoint.as_deref());
+        let config = storage_config(storage, peers.map_err(IdentityError::Refused)?);
         let role = match &storage.credentials_secret_ref {
             Some(_) => None,
             None => find_role(&self.client, namespace, service_account).await?,
         };
+        let own = OwnRights {
+            namespace,
+            prefixes: &self.own_prefixes,
+            endpoints: &self.endpoints,
+        };
         let source: Arc<dyn CredentialSource> =
-            match choose(storage, role, prefixes, service_account, &self.own) {
+            match choose(storage, role, prefixes, service_account, &own) {
                 Ok(Choice::Secret(name)) => {
                     Arc::new(SecretKey::new(self.client.clone(), namespace, &name))
                 }
@@ -157,11 +201,38 @@ impl Identities {
                         session: format!("sidecarjob-{uid}"),
                     },
                 )),
-                Ok(Choice::Own) => return Ok(Stores::new(&config)),
+                Ok(Choice::Own) => {
+                    return Ok(Answer {
+                        stores: Arc::new(Stores::new(&config)),
+                        is_jobs_own: false,
+                    });
+                }
                 Err(refusal) => return Err(IdentityError::Refused(refusal)),
             };
         self.check(storage, namespace, source.as_ref()).await?;
-        Ok(Stores::with_credentials(&config, source))
+        Ok(Answer {
+            stores: Arc::new(Stores::with_credentials(&config, source)),
+            is_jobs_own: true,
+        })
+    }
+
+    /// A worker that runs as the operator could be given the operator's role by the cloud.
+    fn check_account(&self, namespace: &str, name: &str) -> Result<(), IdentityError> {
+        let is_own = self
+            .service_account
+            .as_ref()
+            .is_some_and(|(own_namespace, own)| own_namespace == namespace && own == name);
+        if !is_own {
+            return Ok(());
+        }
+        Err(IdentityError::refused(
+            reasons::SERVICE_ACCOUNT_NOT_ALLOWED,
+            format!(
+                "the service account {namespace}/{name} is the operator's own, and no worker may \
+                 run as that; set spec.worker.serviceAccountName to another, better in a namespace \
+                 of its own"
+            ),
+        ))
     }
 
     /// What can be known to be wrong before anything is asked of the store.
@@ -181,7 +252,7 @@ impl Identities {
 }
 
 /// How a job's stores are reached.
-fn storage_config(storage: &StorageAccess) -> StorageConfig {
+fn storage_config(storage: &StorageAccess, peers: Peers) -> StorageConfig {
     StorageConfig {
         endpoint: storage.endpoint.clone(),
         region: storage.region.clone(),
@@ -190,6 +261,7 @@ fn storage_config(storage: &StorageAccess) -> StorageConfig {
             crds::ChecksumMode::WhenSupported => ChecksumMode::WhenSupported,
             crds::ChecksumMode::WhenRequired => ChecksumMode::WhenRequired,
         }),
+        peers,
         retry_budget: RETRY_BUDGET,
         ..StorageConfig::default()
     }

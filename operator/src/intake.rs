@@ -49,15 +49,19 @@ impl Intake {
     /// The background work of an object has news.
     pub fn wake(&self, uid: &str) {
         self.memory.end_wait(uid);
-        self.look_at_owner(uid);
+        if let Some(key) = self.caches.key_of(uid) {
+            self.look_at(key);
+        }
     }
 
     fn look_at(&self, key: ObjectKey) {
         self.queue.add(key, Instant::now() + DEBOUNCE);
     }
 
-    fn look_at_owner(&self, uid: &str) {
-        if let Some(key) = self.caches.key_of(uid) {
+    /// News of something in `namespace` that names its owner; an owner elsewhere is forged.
+    fn look_at_owner(&self, namespace: &str, uid: &str) {
+        let owner = self.caches.key_of(uid);
+        if let Some(key) = owner.filter(|key| key.namespace == namespace) {
             self.look_at(key);
         }
     }
@@ -168,9 +172,9 @@ impl JobIntake {
         let jobs = &self.intake.caches.jobs;
         match kept {
             Some(kept) => {
-                let owner = kept.owner.clone();
+                let (namespace, owner) = (key.namespace.clone(), kept.owner.clone());
                 if jobs.put(key, &owner, kept) {
-                    self.intake.look_at_owner(&owner);
+                    self.intake.look_at_owner(&namespace, &owner);
                 }
             }
             None => self.forget(&key),
@@ -179,7 +183,7 @@ impl JobIntake {
 
     fn forget(&self, key: &ObjectKey) {
         if let Some(owner) = self.intake.caches.jobs.remove(key) {
-            self.intake.look_at_owner(&owner);
+            self.intake.look_at_owner(&key.namespace, &owner);
         }
     }
 }
@@ -204,8 +208,8 @@ impl Sink<Job> for JobIntake {
     fn listed(&self, keys: HashSet<ObjectKey>) {
         let namespace = self.namespace.as_deref();
         self.intake.keep_valid("Job", namespace, &keys);
-        for (_, owner) in self.intake.caches.jobs.keep_only(namespace, &keys) {
-            self.intake.look_at_owner(&owner);
+        for (key, owner) in self.intake.caches.jobs.keep_only(namespace, &keys) {
+            self.intake.look_at_owner(&key.namespace, &owner);
         }
     }
 }
@@ -224,9 +228,9 @@ impl PodIntake {
         let pods = &self.intake.caches.pods;
         match kept {
             Some(kept) => {
-                let owner = kept.owner.clone();
+                let (namespace, owner) = (key.namespace.clone(), kept.owner.clone());
                 if pods.put(key, &owner, kept) {
-                    self.intake.look_at_owner(&owner);
+                    self.intake.look_at_owner(&namespace, &owner);
                 }
             }
             None => self.forget(&key),
@@ -235,7 +239,7 @@ impl PodIntake {
 
     fn forget(&self, key: &ObjectKey) {
         if let Some(owner) = self.intake.caches.pods.remove(key) {
-            self.intake.look_at_owner(&owner);
+            self.intake.look_at_owner(&key.namespace, &owner);
         }
     }
 }
@@ -260,8 +264,8 @@ impl Sink<WorkerPod> for PodIntake {
     fn listed(&self, keys: HashSet<ObjectKey>) {
         let namespace = self.namespace.as_deref();
         self.intake.keep_valid("Pod", namespace, &keys);
-        for (_, owner) in self.intake.caches.pods.keep_only(namespace, &keys) {
-            self.intake.look_at_owner(&owner);
+        for (key, owner) in self.intake.caches.pods.keep_only(namespace, &keys) {
+            self.intake.look_at_owner(&key.namespace, &owner);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the rules are pure functions of them.
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod apply;
 pub mod arguments;
 pub mod backoff;
@@ -21,6 +22,7 @@ pub mod memory;
 pub mod metrics;
 pub mod model;
 pub mod names;
+pub mod namespaces;
 pub mod observe;
 pub mod process;
 pub mod queue;

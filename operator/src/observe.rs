@@ -8,7 +8,8 @@ use kube::ResourceExt;
 
 use crate::identity::{Identities, IdentityError};
 use crate::memory::{Memory, Subject};
-use crate::model::{Observed, Settings};
+use crate::model::{Observed, ObservedJob, Settings};
+use crate::namespaces::Namespaces;
 use crate::runner::Runners;
 use crate::watch::{Cache, KeptJob, KeptPod, ObjectKey, sum_pods};
 
@@ -39,8 +40,7 @@ pub struct Unreadable {
 impl Caches {
     /// The name of the SidecarJob of this uid.
     pub fn key_of(&self, uid: &str) -> Option<ObjectKey> {
-        let owned = self.sidecar_jobs.owned(uid).into_iter().next();
-        owned.map(|(key, _)| key)
+        self.sidecar_jobs.keys(uid).into_iter().next()
     }
 
     /// Whether, and why, the SidecarJob can't be read as it is now. It is taken for told from
@@ -77,6 +77,8 @@ pub struct Observer {
     pub runners: Arc<Runners>,
     /// As whom prefixes are reached.
     pub identities: Arc<Identities>,
+    /// Which namespaces are being deleted.
+    pub namespaces: Namespaces,
     /// What is remembered.
     pub memory: Arc<Memory>,
     /// How the operator was installed.
@@ -93,7 +95,7 @@ impl Observer {
             return Look::Gone;
         };
         let uid = object.uid().unwrap_or_default();
-        let jobs: Vec<_> = self.caches.jobs.owned(&uid);
+        let jobs: Vec<_> = self.caches.jobs.owned(&key.namespace, &uid);
         let is_behind = self.memory.is_behind(&uid, |subject| match subject {
             Subject::Object => object.resource_version(),
             Subject::Job(name) => {
@@ -113,12 +115,17 @@ impl Observer {
         } else {
             (None, None)
         };
-        let pods = self.caches.pods.owned(&uid);
+        let pods = self.caches.pods.owned(&key.namespace, &uid);
+        let jobs: Vec<ObservedJob> = jobs.iter().map(|(_, job)| job.observed.clone()).collect();
+        let is_namespace_going =
+            jobs.iter().any(loses_pods) && self.namespaces.is_going(&key.namespace).await;
         let observed = Observed {
-            jobs: jobs.iter().map(|(_, job)| job.observed.clone()).collect(),
+            jobs,
             pods: sum_pods(pods.iter().map(|(_, pod)| pod.as_ref())),
             run: self.runners.facts(&uid),
             refusal,
+            has_identity: self.identities.is_jobs_own(&uid),
+            is_namespace_going,
             trouble: self.memory.trouble(&uid),
             live_written_ms: self.memory.live_written_ms(&uid),
             random: rand::random(),
@@ -127,6 +134,18 @@ impl Observer {
         };
         Look::Seen(Box::new(observed), error)
     }
+}
+
+/// Whether pods of a Job go without the operator's doing: then it is worth a look whether the
+/// whole namespace does. There the Job controller is refused the pods in whose place it keeps the
+/// ended ones, so that these, and the namespace, would stay for good.
+fn loses_pods(job: &ObservedJob) -> bool {
+    let left = job
+        .completions
+        .saturating_sub(job.succeeded.saturating_add(job.failed_indexes));
+    let is_short = job.active < job.parallelism.min(left);
+    let runs = job.end.is_none() && !job.is_suspended && !job.is_deleting;
+    runs && (job.terminating > 0 || is_short)
 }
 
 /// Whether the object has anything to do in the store. A run that is over needs neither its

@@ -15,17 +15,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch as channel};
 use tokio::task::JoinSet;
 
+use crate::account::own_service_account;
 use crate::apply::Applier;
 use crate::arguments::Arguments;
 use crate::build::labels;
 use crate::controller::Controller;
 use crate::definition::wait_for_definition;
 use crate::events::Events;
-use crate::identity::Identities;
+use crate::identity::{Identities, Rights};
 use crate::intake::{Intake, JobIntake, PodIntake, SidecarJobIntake};
 use crate::leader::Election;
 use crate::memory::Memory;
 use crate::metrics::{Metrics, Scrape};
+use crate::namespaces::Namespaces;
 use crate::observe::{Caches, Observer};
 use crate::queue::Queue;
 use crate::runner::{Pace, Runners};
@@ -160,8 +162,13 @@ async fn put_together(arguments: &Arguments) -> anyhow::Result<Parts> {
     let memory = Arc::new(Memory::default());
     let metrics = Arc::new(Metrics::new()?);
     let queue = Arc::new(Queue::<ObjectKey>::default());
-    let identities = Identities::new(client.clone(), &arguments.own_identity_prefixes);
-    let identities = Arc::new(identities);
+    let service_account = own_service_account(&client).await;
+    let rights = Rights {
+        service_account: service_account.context("the API server doesn't say who this is")?,
+        own_prefixes: arguments.own_identity_prefixes.clone(),
+        endpoints: arguments.allowed_endpoints.clone(),
+    };
+    let identities = Arc::new(Identities::new(client.clone(), rights));
     let events = Events::new(client.clone(), &replica);
     let namespaces = namespaces(arguments);
     let watches: Vec<_> = namespaces
@@ -183,6 +190,7 @@ async fn put_together(arguments: &Arguments) -> anyhow::Result<Parts> {
             caches: Arc::clone(&caches),
             runners: Arc::clone(&runners),
             identities: Arc::clone(&identities),
+            namespaces: Namespaces::new(client.clone()),
             memory: Arc::clone(&memory),
             settings,
         },

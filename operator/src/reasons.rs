@@ -66,6 +66,8 @@ reasons! {
     SPEC_CHANGED_AFTER_START = "SpecChangedAfterStart";
     /// A run is being stopped so that another can begin.
     REPLACING_RUN = "ReplacingRun";
+    /// The namespace is being deleted.
+    NAMESPACE_GOING = "NamespaceGoing";
     /// The run is new.
     RUN_STARTED = "RunStarted";
     /// No output prefix was given; a new sibling was chosen.
@@ -92,6 +94,10 @@ reasons! {
     RUN_UNREADABLE = "RunUnreadable";
     /// The operator has no identity that it may use towards the store for this job.
     NO_IDENTITY = "NoIdentity";
+    /// Nobody has allowed the operator to talk to the job's S3 service.
+    ENDPOINT_NOT_ALLOWED = "EndpointNotAllowed";
+    /// The workers would run as the operator itself.
+    SERVICE_ACCOUNT_NOT_ALLOWED = "ServiceAccountNotAllowed";
     /// A prefix of the job is a path of the operator's own file system.
     PREFIX_NOT_ALLOWED = "PrefixNotAllowed";
     /// The Secret with the credentials is not there.

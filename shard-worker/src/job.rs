@@ -74,30 +74,34 @@ pub struct Job {
 
 /// Decides the output prefix: the command line wins over the manifest; with neither, nothing
 /// that exists is written to.
+///
+/// # Errors
+/// If neither names one, and there is no place for a new one.
 pub fn output_prefix(
     spec: &SidecarJobSpec,
     named: Option<&str>,
     now: OffsetDateTime,
-) -> OutputPrefix {
+) -> Result<OutputPrefix> {
     let normalized = |uri: &str| crds::prefix::normalize(uri);
     if let Some(uri) = named {
-        return OutputPrefix {
+        return Ok(OutputPrefix {
             uri: normalized(uri),
             origin: OutputOrigin::CommandLine,
-        };
+        });
     }
     if let Some(uri) = &spec.output.prefix {
-        return OutputPrefix {
+        return Ok(OutputPrefix {
             uri: normalized(uri),
             origin: OutputOrigin::Manifest,
-        };
+        });
     }
     let beside = spec
         .dataset
         .sidecar_prefix
         .as_ref()
         .unwrap_or(&spec.dataset.main_prefix);
-    let base = normalized(beside);
+    let stem = crds::prefix::sibling_stem(beside)
+        .ok_or_else(|| Error::Usage(crds::prefix::no_sibling(beside)))?;
     let stamp = format!(
         "{:04}{:02}{:02}_{:02}{:02}{:02}",
         now.year(),
@@ -107,10 +111,10 @@ pub fn output_prefix(
         now.minute(),
         now.second()
     );
-    OutputPrefix {
-        uri: format!("{}_run_{stamp}/", base.trim_end_matches('/')),
+    Ok(OutputPrefix {
+        uri: format!("{stem}{stamp}/"),
         origin: OutputOrigin::Timestamped,
-    }
+    })
 }
 
 /// An output inside an input, or the reverse, would feed the job its own files.
@@ -172,7 +176,7 @@ impl Job {
             .clone()
             .unwrap_or_else(|| "unnamed".to_owned());
         let spec = manifest.spec;
-        let output_prefix = output_prefix(&spec, named_output, OffsetDateTime::now_utc());
+        let output_prefix = output_prefix(&spec, named_output, OffsetDateTime::now_utc())?;
         check_apart(&spec, &output_prefix.uri)?;
         let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
         let digest = crds::digest::pipeline_digest(&spec).map_err(|error| usage(&error))?;

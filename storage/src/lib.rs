@@ -8,6 +8,7 @@
 //! * a read of a version is that version or an error, never a mix of two;
 //! * a listing is in byte order and is held a few pages at a time, whatever its length.
 
+pub mod address;
 pub mod conformance;
 mod content;
 mod counting;
@@ -26,7 +27,7 @@ mod watched;
 
 pub use credentials::{CredentialSource, Credentials};
 pub use error::{Cause, Error, Result, Scope};
-pub use open::{AccessKey, ChecksumMode, StorageConfig, Stores};
+pub use open::{AccessKey, ChecksumMode, Peers, StorageConfig, Stores};
 pub use s3::{WebIdentity, assume_role_with_web_identity};
 pub use store::{
     ETag, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Store,

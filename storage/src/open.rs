@@ -35,6 +35,16 @@ impl std::fmt::Debug for AccessKey {
     }
 }
 
+/// Where the servers of requests may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Peers {
+    /// Anywhere: who names the endpoint is who runs the program.
+    Any,
+    /// At no address that [`crate::address`] objects to, whatever their names resolve to at the
+    /// moment of dialling: somebody else names the endpoint.
+    NotThisMachine,
+}
+
 /// How to reach stores. Whatever is `None` comes from the usual AWS variables and files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageConfig {
@@ -49,6 +59,8 @@ pub struct StorageConfig {
     /// Access key; default the AWS chain (variables, profile, service account, instance), which
     /// is what manifests and the command line use. For programs that hold a key of their own.
     pub access_key: Option<AccessKey>,
+    /// Where the server may be.
+    pub peers: Peers,
     /// For how long one call is tried again (throttling, broken connections).
     pub retry_budget: Duration,
     /// Longest wait for a connection.
@@ -69,6 +81,7 @@ impl Default for StorageConfig {
             path_style: None,
             request_checksum: None,
             access_key: None,
+            peers: Peers::Any,
             retry_budget: Duration::from_secs(180),
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(30),

@@ -133,6 +133,12 @@ pub fn cases() -> Vec<Case> {
             "worker: {env: [{name: A, value: ''}, {name: B, value: ''}]}",
             "worker: {env: [{name: A, value: '1'}, {name: A, value: '2'}]}",
         ),
+        case(
+            "spec.worker.env",
+            rules::environment_is_not_the_operators(),
+            "worker: {env: [{name: MY_AWS_REGION, value: ''}, {name: SIDECARJOBS, value: ''}]}",
+            "worker: {env: [{name: SIDECARJOB_S3_PATH_STYLE, value: 'true'}]}",
+        ),
     ];
     for (path, good, bad) in [
         (

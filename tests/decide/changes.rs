@@ -29,6 +29,20 @@ fn digest(scene: &Scene) -> String {
 }
 
 #[test]
+fn a_whole_bucket_without_an_output_asks_for_one() {
+    let main = json!({"dataset": {"mainPrefix": "s3://bucket"}, "output": {"prefix": null}});
+    let mut scene = Scene::new(main);
+    scene.step();
+    assert!(condition(scene.status(), "Stalled").is_some());
+    let message = scene.status().message.clone().expect("a message");
+    assert!(message.contains("set spec.output.prefix"), "{message}");
+    assert!(scene.status().run.is_none());
+    scene.apply(json!({"output": {"prefix": "s3://sidecars/bucket/"}}));
+    scene.step();
+    assert!(scene.status().run.is_some());
+}
+
+#[test]
 fn a_rejected_change_is_reported_and_the_run_goes_on() {
     let mut scene = Scene::planned(100, json!({}));
     scene.act();

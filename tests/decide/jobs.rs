@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use crate::scene::Scene;
 
+/// With all that the kubelet would expand.
+const PREFIX: &str = "s3://bucket/side$(car)$$(AWS_SECRET_ACCESS_KEY)$/";
+
 fn spec() -> JobSpec {
     JobSpec {
         name: "photos-0123456789".to_owned(),
@@ -17,7 +20,8 @@ fn spec() -> JobSpec {
         completions: 40,
         parallelism: 4,
         suspend: false,
-        prefix: "s3://bucket/side$(car)/".to_owned(),
+        prefix: PREFIX.to_owned(),
+        has_identity: false,
     }
 }
 
@@ -51,7 +55,7 @@ fn a_plain_job() {
             "labels": labels,
             "annotations": {
                 "sidecarjob.dev/job-name": "photos",
-                "sidecarjob.dev/output": "s3://bucket/side$(car)/",
+                "sidecarjob.dev/output": PREFIX,
                 "sidecarjob.dev/pod-template": template,
             },
             "ownerReferences": [{
@@ -93,7 +97,7 @@ fn a_plain_job() {
                         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
                         "karpenter.sh/do-not-disrupt": "true",
                         "sidecarjob.dev/job-name": "photos",
-                        "sidecarjob.dev/output": "s3://bucket/side$(car)/",
+                        "sidecarjob.dev/output": PREFIX,
                     },
                 },
                 "spec": {
@@ -108,13 +112,14 @@ fn a_plain_job() {
                         "fsGroup": 65532,
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
-                    "volumes": [{"name": "tmp", "emptyDir": {}}],
+                    "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
                     "containers": [{
                         "name": "worker",
                         "image": "worker:1",
                         "args": [
                             "chunk",
-                            "--output-prefix", "s3://bucket/side$$(car)/",
+                            "--output-prefix",
+                            "s3://bucket/side$$(car)$$$$(AWS_SECRET_ACCESS_KEY)$$/",
                             "--run", "20250601-101500-222222",
                             "--epoch", "3",
                             "--batch", "2",
@@ -156,8 +161,10 @@ fn all_that_a_spec_may_say_of_workers() {
             ],
             "priorityClassName": "low",
             "env": [
-                {"name": "RUST_LOG", "value": "debug"},
-                {"name": "AWS_REGION", "value": "from-the-worker"},
+                {"name": "RUST_LOG", "value": "debug=$(HOME)"},
+                {"name": "AWS_REGION", "value": "of-an-older-object"},
+                {"name": "AWS_ENDPOINT_URL_STS", "value": "of-an-older-object"},
+                {"name": "SIDECARJOB_LOCK_TTL_SECONDS", "value": "of-an-older-object"},
             ],
             "podLabels": {"team": "photos", "sidecarjob.dev/run": "forged"},
             "podAnnotations": {"note": "hi"},
@@ -179,7 +186,12 @@ fn all_that_a_spec_may_say_of_workers() {
             .into(),
         ..Settings::default()
     };
-    let job = serde_json::to_value(job(changes, &settings)).unwrap();
+    let spec = JobSpec {
+        has_identity: true,
+        ..spec()
+    };
+    let job = build::job(&Scene::new(changes).object, &spec, &settings);
+    let job = serde_json::to_value(job).unwrap();
     assert_eq!(
         job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"],
         "team-queue"
@@ -195,7 +207,7 @@ fn all_that_a_spec_may_say_of_workers() {
         json!({
             "note": "hi",
             "sidecarjob.dev/job-name": "photos",
-            "sidecarjob.dev/output": "s3://bucket/side$(car)/",
+            "sidecarjob.dev/output": PREFIX,
         })
     );
     let pod = &template["spec"];
@@ -225,6 +237,7 @@ fn all_that_a_spec_may_say_of_workers() {
         json!([
             {"name": "AWS_ACCESS_KEY_ID",
              "valueFrom": {"secretKeyRef": secret("AWS_ACCESS_KEY_ID")}},
+            {"name": "AWS_EC2_METADATA_DISABLED", "value": "true"},
             {"name": "AWS_ENDPOINT_URL_S3", "value": "http://store:9000"},
             {"name": "AWS_REGION", "value": "eu-central-1"},
             {"name": "AWS_REQUEST_CHECKSUM_CALCULATION", "value": "when_required"},
@@ -233,7 +246,7 @@ fn all_that_a_spec_may_say_of_workers() {
             {"name": "AWS_SESSION_TOKEN", "valueFrom": {"secretKeyRef":
                 {"name": "bucket-keys", "key": "AWS_SESSION_TOKEN", "optional": true}}},
             {"name": "LANG", "value": "C"},
-            {"name": "RUST_LOG", "value": "debug"},
+            {"name": "RUST_LOG", "value": "debug=$$(HOME)"},
             {"name": "SIDECARJOB_S3_PATH_STYLE", "value": "true"},
             {"name": "TMPDIR", "value": "/tmp"},
         ])

@@ -5,6 +5,33 @@ use serde_json::json;
 
 use crate::scene::{Scene, condition, events};
 
+/// As long as a Job is there the Job controller keeps ended pods, and the namespace stays.
+#[test]
+fn in_a_namespace_that_goes_the_jobs_go_first() {
+    let mut scene = Scene::planned(100, json!({}));
+    scene.act();
+    scene.step();
+    scene.is_namespace_going = true;
+    let decision = scene.step();
+    let lines = scene.lines(&decision);
+    assert_eq!(lines[0], "Delete 0/1", "{lines:?}");
+    assert!(!lines.contains(&"Release".to_owned()), "{lines:?}");
+    assert!(
+        !lines.iter().any(|line| line.starts_with("Start")),
+        "{lines:?}"
+    );
+    assert!(condition(scene.status(), "Reconciling").is_some());
+    scene.jobs[0].is_deleting = true;
+    assert!(scene.decide().actions.is_empty());
+
+    // The lock is given up once nobody writes any more.
+    scene.jobs.clear();
+    let decision = scene.step();
+    assert_eq!(scene.lines(&decision)[0], "Release");
+    scene.facts().lock = LockFacts::Released;
+    assert!(scene.decide().actions.is_empty());
+}
+
 #[test]
 fn somebody_else_holds_the_output() {
     let mut scene = Scene::held(json!({}));

@@ -29,6 +29,8 @@ pub struct Scene {
     pub live_written_ms: Option<i64>,
     pub refusal: Option<operator::model::Refusal>,
     pub trouble: Option<operator::model::Trouble>,
+    pub has_identity: bool,
+    pub is_namespace_going: bool,
 }
 
 impl Scene {
@@ -69,6 +71,8 @@ impl Scene {
             live_written_ms: None,
             refusal: None,
             trouble: None,
+            has_identity: false,
+            is_namespace_going: false,
         }
     }
 
@@ -119,6 +123,8 @@ impl Scene {
             pods: self.pods.clone(),
             run: self.facts.clone().map(Arc::new),
             refusal: self.refusal.clone(),
+            has_identity: self.has_identity,
+            is_namespace_going: self.is_namespace_going,
             trouble: self.trouble.clone(),
             live_written_ms: self.live_written_ms,
             random: 7,
@@ -190,6 +196,7 @@ impl Scene {
         let run = self.run();
         self.jobs.push(ObservedJob {
             name: self.name(batch, attempt),
+            uid: format!("uid-{batch}-{attempt}"),
             resource_version: "10".to_owned(),
             run,
             batch,
@@ -217,6 +224,7 @@ impl Scene {
             parallelism: 2,
             suspend: false,
             prefix: OUTPUT.to_owned(),
+            has_identity: self.has_identity,
         };
         build::template_digest(&self.object, &spec, &self.settings)
     }

@@ -82,6 +82,17 @@ impl Place {
         let namespace = serde_json::from_value(namespace).unwrap();
         let parameters = PostParams::default();
         namespaces.create(&parameters, &namespace).await.unwrap();
+        let namespace = ["--namespace", &self.namespace];
+        let binding = [
+            "create",
+            "rolebinding",
+            "sidecarjob-operator-secrets",
+            "--clusterrole=sidecarjob-operator-secrets",
+            "--serviceaccount=sidecarjob-system:sidecarjob-operator",
+        ];
+        self.cluster
+            .kubectl(&[&binding[..], &namespace].concat())
+            .unwrap();
         let secret = json!({
             "metadata": {"name": "keys"},
             "stringData": {

@@ -82,7 +82,10 @@ fn installation(cluster: &Cluster) -> Value {
         .unwrap();
     let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
     let environment = container["env"].as_array_mut().unwrap();
-    for (name, value) in SETTINGS {
+    // Each test has an S3 server of its own there.
+    let endpoints = format!("http://{}:*", cluster.gateway().unwrap());
+    let endpoints = ("SIDECARJOB_ALLOW_ENDPOINTS", endpoints.as_str());
+    for (name, value) in SETTINGS.into_iter().chain([endpoints]) {
         environment.push(json!({"name": name, "value": value}));
     }
     json!({"apiVersion": "v1", "kind": "List", "items": objects})

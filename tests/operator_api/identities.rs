@@ -168,7 +168,10 @@ async fn the_operators_own_identity_serves_listed_prefixes_at_its_own_service_on
     let Some((server, bucket)) = server() else {
         return;
     };
-    let mut start = Start::new(&place).argument("--own-identity-prefix=s3://bucket/a/");
+    let own = format!("--own-identity-prefix={}=s3://bucket/a/", place.namespace);
+    // What is another namespace's is not this one's.
+    let others = "--own-identity-prefix=another=s3://bucket/b/";
+    let mut start = Start::new(&place).argument(&own).argument(others);
     for (name, value) in server.environment() {
         start = start.variable(name, &value);
     }
@@ -279,7 +282,7 @@ async fn a_role_is_assumed_with_a_token_of_the_jobs_service_account() {
         return;
     };
     // It is a component; what it adds is applied as it is.
-    let role = repository().join("config/web-identity/cluster_role.yaml");
+    let role = repository().join("config/web-identity/binding.yaml");
     let role = role.display().to_string();
     place
         .cluster

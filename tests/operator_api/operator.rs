@@ -31,7 +31,7 @@ pub struct Start<'a> {
 impl<'a> Start<'a> {
     /// As `config/` says, with what makes tests quick, and the right to the place's folder.
     pub fn new(place: &'a Place) -> Self {
-        let folder = format!("{}/", place.folder.path().display());
+        let folder = format!("{}={}/", place.namespace, place.folder.path().display());
         let arguments = [
             "--worker-image=localhost/worker:test",
             "--item-seconds=2",
@@ -39,6 +39,8 @@ impl<'a> Start<'a> {
             "--live-status-seconds=1",
             "--window-seconds=10",
             "--follow-seconds=1",
+            // Where tests have their S3 servers, each at a port of its own.
+            "--allow-endpoint=http://127.0.0.1:*",
             "--own-identity-prefix",
             &folder,
         ];

@@ -20,6 +20,9 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::sidecar_jobs::{self, counts, is_true, lay_over};
 
+/// By which a tenant lets the operator read Secrets.
+pub const SECRETS_BINDING: &str = "sidecarjob-operator-secrets";
+
 /// Longest wait for anything.
 pub const LIMIT: Duration = Duration::from_secs(180);
 
@@ -81,13 +84,29 @@ impl Place {
             .create(&PostParams::default(), &object)
             .await
             .unwrap();
-        Some(Self {
+        let place = Self {
             cluster,
             client,
             namespace,
             folder: tempfile::tempdir().unwrap(),
             _turn: turn,
-        })
+        };
+        place.let_secrets_be_read();
+        Some(place)
+    }
+
+    /// As `config/rbac/tenant_roles.yaml` says.
+    pub fn let_secrets_be_read(&self) {
+        let binding = [
+            "create",
+            "rolebinding",
+            SECRETS_BINDING,
+            "--namespace",
+            &self.namespace,
+            "--clusterrole=sidecarjob-operator-secrets",
+            "--serviceaccount=sidecarjob-system:sidecarjob-operator",
+        ];
+        self.cluster.kubectl(&binding).unwrap();
     }
 
     pub fn objects(&self) -> Api<SidecarJob> {

@@ -18,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use crate::expansion::expand;
 use crate::place::Place;
 use crate::worker_program::worker;
 
@@ -116,13 +117,17 @@ impl Kubelet {
     }
 
     async fn round(&self, pods: Vec<Arc<Pod>>) {
-        let uids = pods.iter().filter_map(|pod| pod.uid());
-        let there: HashSet<String> = uids.collect();
+        let stays = |pod: &&Arc<Pod>| pod.metadata.deletion_timestamp.is_none();
+        let staying: HashSet<String> = pods
+            .iter()
+            .filter(stays)
+            .filter_map(|pod| pod.uid())
+            .collect();
         let ended: Vec<(String, i32, String)> = {
             let mut shared = self.shared.lock().unwrap();
-            // A pod without a node is gone as soon as it is deleted.
+            // A pod without a node is gone as soon as it is deleted, unless somebody keeps it.
             for (uid, running) in &mut shared.running {
-                if !there.contains(uid) && !running.is_told_to_end {
+                if !staying.contains(uid) && !running.is_told_to_end {
                     running.is_told_to_end = true;
                     // It may have ended just now.
                     let _ = kill_process(Pid::from_child(&running.child), Signal::TERM);
@@ -163,18 +168,25 @@ impl Kubelet {
         let message = self.folder.join(format!("{}.message", pod.name_any()));
         let log = self.folder.join(format!("{}.log", pod.name_any()));
         let mut command = Command::new(worker());
-        command.env_clear().env("HOME", &self.folder);
+        let mut environment = BTreeMap::new();
+        for variable in container.env.iter().flatten() {
+            let value = match &variable.value {
+                // Those before it are known to it.
+                Some(text) => Some(expand(text, &environment)),
+                None => self.value_from(pod, variable).await,
+            };
+            environment.extend(value.map(|value| (variable.name.clone(), value)));
+        }
         for argument in container.args.iter().flatten() {
             match argument.as_str() {
                 "/dev/termination-log" => command.arg(&message),
-                argument => command.arg(argument.replace("$$(", "$(")),
+                argument => command.arg(expand(argument, &environment)),
             };
         }
-        for variable in container.env.iter().flatten() {
-            if let Some(value) = self.value(pod, variable).await {
-                command.env(&variable.name, value);
-            }
-        }
+        command
+            .env_clear()
+            .env("HOME", &self.folder)
+            .envs(environment);
         let child = command
             .env("AWS_EC2_METADATA_DISABLED", "true")
             .stdin(Stdio::null())
@@ -196,10 +208,7 @@ impl Kubelet {
         }
     }
 
-    async fn value(&self, pod: &Pod, variable: &EnvVar) -> Option<String> {
-        if let Some(value) = &variable.value {
-            return Some(value.clone());
-        }
+    async fn value_from(&self, pod: &Pod, variable: &EnvVar) -> Option<String> {
         let from = variable.value_from.as_ref()?;
         if let Some(secret) = &from.secret_key_ref {
             let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);

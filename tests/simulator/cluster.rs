@@ -70,6 +70,7 @@ impl Cluster {
         let number = |number: Option<i32>| u32::try_from(number.expect("set")).expect("positive");
         let seen = ObservedJob {
             name: name.clone(),
+            uid: format!("uid of {name}"),
             resource_version: self.version(),
             run: label(labels::RUN),
             batch: label(labels::BATCH).parse().expect("a number"),

@@ -124,6 +124,8 @@ impl World {
                 .get(uid)
                 .map(|runner| runner.facts(self.now_ms)),
             refusal: None,
+            has_identity: false,
+            is_namespace_going: false,
             trouble: None,
             live_written_ms: process.live_written.get(uid).copied(),
             random,

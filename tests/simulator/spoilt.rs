@@ -76,6 +76,7 @@ fn a_second_job_of_a_batch_is_noticed() {
                 parallelism: 1,
                 suspend: false,
                 prefix: String::new(),
+                has_identity: false,
             };
             decision.actions.push(Action::Start {
                 batch: batch.batch,

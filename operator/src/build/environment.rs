@@ -14,9 +14,15 @@ const CREDENTIALS: [(&str, bool); 3] = [
     ("AWS_SESSION_TOKEN", true),
 ];
 
+/// Beginnings of names that only the operator gives variables: they say where and as whom a worker
+/// reaches its prefixes. An object that is older than the rule against them may still have some.
+const RESERVED: [&str; 2] = ["AWS_", "SIDECARJOB_"];
+
 /// Each variable once, by name. Of two sources the later counts: the installation, the spec's own
 /// variables, its storage section, which is what operator and workers agree on.
-pub(super) fn of(spec: &SidecarJobSpec, settings: &Settings) -> Vec<EnvVar> {
+/// `has_identity`: whether the workers have an identity of their own; then that of the node that
+/// they happen to run on is none of their business.
+pub(super) fn of(spec: &SidecarJobSpec, has_identity: bool, settings: &Settings) -> Vec<EnvVar> {
     let mut variables: BTreeMap<String, EnvVar> = BTreeMap::new();
     let mut set = |name: &str, value: &str| {
         variables.insert(name.to_owned(), plain(name, value));
@@ -25,7 +31,13 @@ pub(super) fn of(spec: &SidecarJobSpec, settings: &Settings) -> Vec<EnvVar> {
         set(name, value);
     }
     for variable in &spec.worker.env {
-        set(&variable.name, &variable.value);
+        let mut reserved = RESERVED.iter();
+        if !reserved.any(|start| variable.name.starts_with(start)) {
+            set(&variable.name, &variable.value);
+        }
+    }
+    if has_identity {
+        set("AWS_EC2_METADATA_DISABLED", "true");
     }
     // The only place of a worker that can be written to.
     set("TMPDIR", "/tmp");

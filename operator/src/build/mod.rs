@@ -1,6 +1,7 @@
 //! Kubernetes objects, and the frozen manifest, from a SidecarJob. Pure.
 
 mod environment;
+mod expansion;
 mod job;
 pub mod labels;
 mod manifest;

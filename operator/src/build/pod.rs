@@ -8,13 +8,18 @@ use k8s_openapi::api::core::v1::{
     PodSpec, PodTemplateSpec, ResourceRequirements, SeccompProfile, SecurityContext, Toleration,
     Volume, VolumeMount,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 
-use super::{environment, labels};
+use super::{environment, expansion, labels};
 use crate::model::{JobSpec, Settings};
 
 /// Name of the container; the Job's rules about exit codes name it.
 pub(super) const CONTAINER: &str = "worker";
+
+/// What `/tmp` may hold. The worker writes nothing there but what libraries keep for themselves; an
+/// image of somebody's own could fill the node's disk.
+const TMP_SIZE: &str = "1Gi";
 
 /// The user and group of the worker image.
 const USER: i64 = 65_532;
@@ -81,7 +86,10 @@ fn pod(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> PodSpec {
         }),
         volumes: Some(vec![Volume {
             name: "tmp".to_owned(),
-            empty_dir: Some(EmptyDirVolumeSource::default()),
+            empty_dir: Some(EmptyDirVolumeSource {
+                size_limit: Some(Quantity(TMP_SIZE.to_owned())),
+                medium: None,
+            }),
             ..Volume::default()
         }]),
         ..PodSpec::default()
@@ -91,7 +99,7 @@ fn pod(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> PodSpec {
 fn container(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> Container {
     let worker = &object.spec.worker;
     let image = worker.image.as_ref().unwrap_or(&settings.worker_image);
-    Container {
+    let mut container = Container {
         name: CONTAINER.to_owned(),
         image: Some(image.clone()),
         image_pull_policy: worker.image_pull_policy.map(|policy| {
@@ -104,7 +112,7 @@ fn container(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> Contain
         }),
         // The entry point of the image is the worker.
         args: Some(arguments(job)),
-        env: some(environment::of(&object.spec, settings)),
+        env: some(environment::of(&object.spec, job.has_identity, settings)),
         resources: worker
             .resources
             .as_ref()
@@ -129,17 +137,17 @@ fn container(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> Contain
             ..VolumeMount::default()
         }]),
         ..Container::default()
-    }
+    };
+    expansion::prevent(&mut container);
+    container
 }
 
-/// The index comes from `JOB_COMPLETION_INDEX`, which the Job controller sets. The kubelet
-/// expands `$(NAME)` in arguments, and a prefix may have that in its name.
+/// The index comes from `JOB_COMPLETION_INDEX`, which the Job controller sets.
 fn arguments(job: &JobSpec) -> Vec<String> {
-    let prefix = job.prefix.replace("$(", "$$(");
     [
         "chunk",
         "--output-prefix",
-        &prefix,
+        &job.prefix,
         "--run",
         &job.run,
         "--epoch",

@@ -353,6 +353,7 @@ fn job_spec(draft: &Draft<'_>, context: &Context<'_>, batch: u32, attempt: u32) 
         parallelism: 0,
         suspend: false,
         prefix: draft.before.output.clone().unwrap_or_default(),
+        has_identity: draft.observed.has_identity,
     }
 }
 

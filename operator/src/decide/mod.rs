@@ -17,6 +17,7 @@
 //! | `scale` | … the number of workers, and who gets them |
 //! | `seal` | … the end of a run |
 //! | `ended` | a run that has ended |
+//! | `going` | a namespace that is being deleted |
 //! | `numbers` | counts, rates and summaries of the status |
 //! | `draft`, `standing` | a decision in the making, and its conditions by kstatus |
 //! | `throttle` | live numbers are written now and then only |
@@ -30,6 +31,7 @@ mod canary;
 mod draft;
 mod ended;
 mod follow;
+mod going;
 mod lock;
 mod numbers;
 mod planning;
@@ -57,7 +59,9 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         return draft.finish();
     }
     let wanted = Wanted::of(&observed.object.spec);
+    let has_ended = draft.has_ended();
     match draft.run().cloned() {
+        _ if observed.is_namespace_going && !has_ended => going::decide(&mut draft),
         None => begin::first(&mut draft, wanted),
         Some(run) if run.finished_at.is_some() => ended::decide(&mut draft, &run, wanted),
         Some(run) => match begin::replacement(&mut draft, &run, wanted) {

@@ -14,8 +14,8 @@ pub(super) struct Wanted {
     pub(super) digest: String,
     /// `output.prefix`, normalised.
     base: Option<String>,
-    /// Where outputs go that the spec doesn't name: beside this.
-    beside: String,
+    /// What the names of outputs begin with that the spec doesn't name.
+    stem: String,
     pub(super) on_change: OnSpecChange,
 }
 
@@ -34,10 +34,16 @@ impl Wanted {
         let digest = digest::pipeline_digest(spec).map_err(|error| error.to_string())?;
         let dataset = &spec.dataset;
         let beside = dataset.sidecar_prefix.as_ref();
+        let beside = beside.unwrap_or(&dataset.main_prefix);
+        let base = spec.output.prefix.as_deref().map(prefix::normalize);
+        let stem = prefix::sibling_stem(beside);
+        if base.is_none() && stem.is_none() {
+            return Err(prefix::no_sibling(beside));
+        }
         Ok(Self {
             digest,
-            base: spec.output.prefix.as_deref().map(prefix::normalize),
-            beside: prefix::normalize(beside.unwrap_or(&dataset.main_prefix)),
+            base,
+            stem: stem.unwrap_or_default(),
             on_change: spec.on_spec_change,
         })
     }
@@ -55,9 +61,9 @@ impl Wanted {
                 is_chosen: false,
             };
         }
-        let stem = self.chosen_stem();
-        let kept = last
-            .filter(|last| last.starts_with(&stem) && self.on_change != OnSpecChange::NewPrefix);
+        let stem = &self.stem;
+        let kept =
+            last.filter(|last| last.starts_with(stem) && self.on_change != OnSpecChange::NewPrefix);
         let prefix = match kept {
             Some(last) => last.to_owned(),
             None => {
@@ -80,12 +86,8 @@ impl Wanted {
     fn is_place(&self, output: &str, digest: &str) -> bool {
         match &self.base {
             Some(base) => output == base || output == folder(base, digest),
-            None => output.starts_with(&self.chosen_stem()),
+            None => output.starts_with(&self.stem),
         }
-    }
-
-    fn chosen_stem(&self) -> String {
-        format!("{}_run_", self.beside.trim_end_matches('/'))
     }
 }
 

@@ -1,8 +1,11 @@
 //! Which identity is used. Pure.
 
+use std::str::FromStr;
+
 use crds::StorageAccess;
 use crds::prefix::{is_s3, normalize};
 
+use super::endpoint::Endpoints;
 use crate::model::Refusal;
 use crate::reasons;
 
@@ -17,34 +20,60 @@ pub(super) enum Choice {
     Own,
 }
 
-/// Where the operator may use its own identity.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OwnRights {
-    /// Prefixes in their normal form.
-    prefixes: Vec<String>,
-    /// The S3 service that the operator itself uses; `None`: AWS.
-    endpoint: Option<String>,
+/// A prefix for which the operator may use its own identity, in one namespace.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OwnPrefix {
+    namespace: String,
+    /// In its normal form.
+    prefix: String,
 }
 
-impl OwnRights {
-    pub(super) fn new(prefixes: &[String], endpoint: Option<String>) -> Self {
-        Self {
-            prefixes: prefixes.iter().map(|prefix| normalize(prefix)).collect(),
-            endpoint,
+impl FromStr for OwnPrefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_label = |name: &str| {
+            let is_inside = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+            let bytes = name.as_bytes();
+            bytes.len() <= 63
+                && bytes
+                    .iter()
+                    .all(|&letter| is_inside(letter) || letter == b'-')
+                && bytes.first().is_some_and(|&first| is_inside(first))
+                && bytes.last().is_some_and(|&last| is_inside(last))
+        };
+        match text.split_once('=') {
+            Some((namespace, prefix)) if is_label(namespace) && !prefix.is_empty() => Ok(Self {
+                namespace: namespace.to_owned(),
+                prefix: normalize(prefix),
+            }),
+            _ => Err(format!(
+                "{text:?}: expected NAMESPACE=PREFIX, such as team-a=s3://bucket/team-a/; without \
+                 the namespace everybody who may create a SidecarJob would have the operator's \
+                 rights there"
+            )),
         }
     }
+}
 
+/// Where the operator may use its own identity for a job of `namespace`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnRights<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) prefixes: &'a [OwnPrefix],
+    /// Signed with its own identity requests may go to its own service only: a tenant names the
+    /// endpoint.
+    pub(super) endpoints: &'a Endpoints,
+}
+
+impl OwnRights<'_> {
     fn cover(&self, prefix: &str) -> bool {
         let is_plain = !prefix.split('/').any(|part| part == "..");
         let mut all = self.prefixes.iter();
-        is_plain && all.any(|allowed| prefix.starts_with(allowed.as_str()))
-    }
-
-    /// Whether requests to `endpoint` go where the operator's own go. Signed with its own
-    /// identity they may go nowhere else: a tenant names the endpoint.
-    fn reach(&self, endpoint: Option<&str>) -> bool {
-        let trim = |url: &str| url.trim_end_matches('/').to_owned();
-        endpoint.is_none_or(|endpoint| self.endpoint.as_deref().map(trim) == Some(trim(endpoint)))
+        is_plain
+            && all.any(|own| {
+                own.namespace == self.namespace && prefix.starts_with(own.prefix.as_str())
+            })
     }
 }
 
@@ -54,7 +83,7 @@ pub(super) fn choose(
     role: Option<String>,
     prefixes: &[String],
     service_account: &str,
-    own: &OwnRights,
+    own: &OwnRights<'_>,
 ) -> Result<Choice, Refusal> {
     let local = prefixes
         .iter()
@@ -76,8 +105,9 @@ pub(super) fn choose(
     }
     let advice = format!(
         "set spec.storage.credentialsSecretRef, annotate the service account {service_account} \
-         with eks.amazonaws.com/role-arn, or have the prefix added to the operator's \
-         --own-identity-prefix"
+         with eks.amazonaws.com/role-arn, or have {}=PREFIX added to the operator's \
+         --own-identity-prefix",
+        own.namespace
     );
     if let Some(prefix) = prefixes.iter().find(|prefix| !own.cover(prefix)) {
         return Err(Refusal {
@@ -88,7 +118,7 @@ pub(super) fn choose(
             ),
         });
     }
-    if !own.reach(storage.endpoint.as_deref()) {
+    if !own.endpoints.is_own(storage.endpoint.as_deref()) {
         let endpoint = storage.endpoint.as_deref().unwrap_or_default();
         return Err(Refusal {
             reason: reasons::NO_IDENTITY,
@@ -110,19 +140,33 @@ mod tests {
 
     const ENDPOINT: &str = "http://s3.example.com:9000";
 
-    fn own() -> OwnRights {
-        let prefixes = ["s3://shared/team-a".to_owned(), "/data/".to_owned()];
-        OwnRights::new(&prefixes, Some(ENDPOINT.to_owned()))
-    }
-
     fn ask(
         storage: &StorageAccess,
         role: Option<&str>,
         prefixes: &[&str],
     ) -> Result<Choice, &'static str> {
+        ask_in("team-a", storage, role, prefixes)
+    }
+
+    fn ask_in(
+        namespace: &str,
+        storage: &StorageAccess,
+        role: Option<&str>,
+        prefixes: &[&str],
+    ) -> Result<Choice, &'static str> {
+        let own = [
+            "team-a=s3://shared/team-a",
+            "team-a=/data/",
+            "team-b=s3://shared/team-b/",
+        ];
+        let own = OwnRights {
+            namespace,
+            prefixes: &own.map(|text| text.parse().unwrap()),
+            endpoints: &Endpoints::new(Some(ENDPOINT.to_owned()), Vec::new()),
+        };
         let prefixes: Vec<String> = prefixes.iter().map(|&prefix| prefix.to_owned()).collect();
         let role = role.map(str::to_owned);
-        choose(storage, role, &prefixes, "default", &own()).map_err(|refusal| refusal.reason)
+        choose(storage, role, &prefixes, "default", &own).map_err(|refusal| refusal.reason)
     }
 
     #[test]
@@ -164,6 +208,37 @@ mod tests {
             (["data/main/", "/data/out/"], Err("PrefixNotAllowed")),
         ] {
             assert_eq!(ask(&none, None, &prefixes), expected, "{prefixes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_one_namespaces_is_not_anothers() {
+        let none = StorageAccess::default();
+        let theirs = ["s3://shared/team-b/x/"];
+        assert_eq!(ask_in("team-b", &none, None, &theirs), Ok(Choice::Own));
+        for namespace in ["team-a", "team", "team-bb", ""] {
+            let asked = ask_in(namespace, &none, None, &theirs);
+            assert_eq!(asked, Err("NoIdentity"), "{namespace}");
+        }
+        let local = ["/data/main/"];
+        assert_eq!(
+            ask_in("team-b", &none, None, &local),
+            Err("PrefixNotAllowed")
+        );
+    }
+
+    #[test]
+    fn a_prefix_without_a_namespace_is_refused() {
+        for text in [
+            "s3://shared/",
+            "=s3://shared/",
+            "team=",
+            "Team=s3://a/",
+            "*=s3://a/",
+            "",
+        ] {
+            let error = text.parse::<OwnPrefix>().unwrap_err();
+            assert!(error.contains("NAMESPACE=PREFIX"), "{text}: {error}");
         }
     }
 

@@ -57,8 +57,9 @@ impl SecretKey {
                 return Err(IdentityError::refused(
                     reasons::SECRET_FORBIDDEN,
                     format!(
-                        "the operator may not read the Secret {place}; let its role get Secrets \
-                         in this namespace"
+                        "the operator may not read the Secret {place}; let it, by a RoleBinding \
+                         of the ClusterRole sidecarjob-operator-secrets to its service account in \
+                         this namespace (docs/security.md has the command)"
                     ),
                 ));
             }

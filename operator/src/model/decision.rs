@@ -128,6 +128,8 @@ pub struct JobSpec {
     pub suspend: bool,
     /// Effective output prefix.
     pub prefix: String,
+    /// Whether the workers have an identity of their own towards the store.
+    pub has_identity: bool,
 }
 
 /// Whether an event is good news.

@@ -23,6 +23,11 @@ pub struct Observed {
     /// and only while the object has work to do. Nothing is done for such an object: `Stalled`
     /// with this reason and message.
     pub refusal: Option<Refusal>,
+    /// Whether the object has an identity of its own towards the store (a Secret, a role), as far
+    /// as that is known.
+    pub has_identity: bool,
+    /// Whether the namespace is being deleted, and the object's pods with it.
+    pub is_namespace_going: bool,
     /// What went wrong when the decision before this one was carried out; `None` once one went
     /// well. Show it (`Reconciling`, reason `ProgressingWithRetry`, this message), and decide as
     /// if it weren't there: the controller spaces the attempts out by itself.
@@ -59,6 +64,8 @@ pub struct Trouble {
 pub struct ObservedJob {
     /// Its name.
     pub name: String,
+    /// Its `metadata.uid`: what tells it from another of its name.
+    pub uid: String,
     /// For conditional writes.
     pub resource_version: String,
     /// The run that it belongs to, from its labels.

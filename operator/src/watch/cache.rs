@@ -112,17 +112,26 @@ impl<T> Cache<T> {
         kept.objects.get(key).map(|(_, value)| Arc::clone(value))
     }
 
-    /// The objects of an owner, by name.
-    pub fn owned(&self, owner: &str) -> Vec<(ObjectKey, Arc<T>)> {
+    /// The objects of an owner in its own namespace, by name. What names an owner elsewhere is
+    /// forged: who may write there has no say here.
+    pub fn owned(&self, namespace: &str, owner: &str) -> Vec<(ObjectKey, Arc<T>)> {
         let kept = self.read();
         let Some(keys) = kept.by_owner.get(owner) else {
             return Vec::new();
         };
-        let values = keys.iter().filter_map(|key| {
+        let own = keys.iter().filter(|key| key.namespace == namespace);
+        let values = own.filter_map(|key| {
             let (_, value) = kept.objects.get(key)?;
             Some((key.clone(), Arc::clone(value)))
         });
         values.collect()
+    }
+
+    /// Where an owner's objects are.
+    pub fn keys(&self, owner: &str) -> Vec<ObjectKey> {
+        let kept = self.read();
+        let keys = kept.by_owner.get(owner);
+        keys.into_iter().flatten().cloned().collect()
     }
 
     /// All objects.
@@ -171,8 +180,23 @@ mod tests {
         assert!(!cache.put(key("a", "x"), "owner", 1));
         assert!(cache.put(key("a", "x"), "owner", 2));
         assert!(cache.put(key("a", "x"), "another", 2));
-        assert!(cache.owned("owner").is_empty());
-        assert_eq!(cache.owned("another").len(), 1);
+        assert!(cache.owned("a", "owner").is_empty());
+        assert_eq!(cache.owned("a", "another").len(), 1);
+    }
+
+    #[test]
+    fn what_is_in_another_namespace_is_nobodys() {
+        let cache = Cache::default();
+        for namespace in ["a", "b"] {
+            cache.put(key(namespace, "x"), "owner", 1);
+        }
+        let own: Vec<ObjectKey> = cache
+            .owned("a", "owner")
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect();
+        assert_eq!(own, [key("a", "x")]);
+        assert!(cache.owned("c", "owner").is_empty());
     }
 
     #[test]
@@ -188,6 +212,6 @@ mod tests {
         assert_eq!(gone, [(key("a", "x"), "a".to_owned())]);
         assert_eq!(cache.all().len(), 3);
         assert_eq!(cache.keep_only(None, &HashSet::new()).len(), 3);
-        assert!(cache.owned("b").is_empty());
+        assert!(cache.owned("b", "b").is_empty());
     }
 }

@@ -38,6 +38,7 @@ pub fn keep_job(job: &Job) -> Option<KeptJob> {
         owner: owner.to_owned(),
         observed: ObservedJob {
             name: job.metadata.name.clone()?,
+            uid: job.metadata.uid.clone().unwrap_or_default(),
             resource_version: job.metadata.resource_version.clone().unwrap_or_default(),
             run: labels.get(labels::RUN)?.clone(),
             batch: small(labels::BATCH)?,
@@ -117,7 +118,7 @@ mod tests {
     fn job(status: serde_json::Value) -> Job {
         serde_json::from_value(json!({
             "metadata": {
-                "name": "photos-0", "namespace": "team", "resourceVersion": "7",
+                "name": "photos-0", "namespace": "team", "uid": "uid-j", "resourceVersion": "7",
                 "labels": {
                     "sidecarjob.dev/job-uid": "uid-1", "sidecarjob.dev/run": "run-1",
                     "sidecarjob.dev/batch": "3", "sidecarjob.dev/attempt": "2",
@@ -147,6 +148,7 @@ mod tests {
         assert_eq!(kept.owner, "uid-1");
         let expected = ObservedJob {
             name: "photos-0".to_owned(),
+            uid: "uid-j".to_owned(),
             resource_version: "7".to_owned(),
             run: "run-1".to_owned(),
             batch: 3,

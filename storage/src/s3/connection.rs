@@ -12,6 +12,7 @@ use aws_sdk_s3::config::{
 };
 use tokio::sync::OnceCell;
 
+use super::http::http_client;
 use super::pace::Pacer;
 use super::provided::{Provided, identity_cache};
 use crate::credentials::CredentialSource;
@@ -66,6 +67,8 @@ async fn make_client(config: &StorageConfig, source: Option<Arc<dyn CredentialSo
     }
     let shared = loader.load().await;
     let mut builder = Builder::from(&shared)
+        // For the store alone: credentials come from where they are configured.
+        .http_client(http_client(config.peers))
         .retry_config(RetryConfig::disabled())
         // Slow transfers are ours to judge, by `stall_timeout`.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())

@@ -6,7 +6,11 @@ use std::time::Duration;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 
+use super::http::REFUSED_ADDRESS;
 use crate::error::{Error, Scope};
+
+/// How a body that is longer than it may be is told apart.
+const TOO_LONG: &str = "length limit exceeded";
 
 /// A laptop without credentials should hear of it soon.
 const CREDENTIAL_ATTEMPTS: u32 = 5;
@@ -114,11 +118,12 @@ where
             (judge_answer(status, code), words)
         }
         SdkError::ResponseError(_) | SdkError::TimeoutError(_) => {
-            (Kind::Transient, one_line(error))
+            let words = one_line(error);
+            (judge_words(&words, Kind::Transient), words)
         }
         SdkError::DispatchFailure(dispatch) => {
             let words = one_line(error);
-            if dispatch.is_user() {
+            if dispatch.is_user() && !words.contains(REFUSED_ADDRESS) {
                 return (Kind::Hopeless("; check the endpoint"), words);
             }
             (judge_words(&words, Kind::Transient), words)
@@ -150,6 +155,12 @@ fn judge_words(words: &str, otherwise: Kind) -> Kind {
     let lower = words.to_ascii_lowercase();
     if lower.contains("not a valid uri") {
         return Kind::Hopeless("; an endpoint begins with http:// or https://");
+    }
+    if words.contains(REFUSED_ADDRESS) {
+        return Kind::Hopeless("; name another endpoint, or have this one allowed");
+    }
+    if words.contains(TOO_LONG) {
+        return Kind::Hopeless("; the answer is longer than any of an S3 server");
     }
     if lower.contains("while loading credentials") {
         return Kind::NoCredentials;

@@ -15,6 +15,13 @@ use crate::listing::{Item, Page, Source};
 use crate::store::ObjectMeta;
 use crate::uri::percent_decode;
 
+/// Most characters of a key; a server that lists longer ones is none.
+const LONGEST_KEY: usize = 1024;
+
+/// Most bytes of keys of a listing that is held as a whole: of a folder of what a run keeps beside
+/// its output, or of a folder of a bucket that lists in no order.
+const MOST_HELD: usize = 64 << 20;
+
 /// The keys below a prefix, as a source for an ordered walk.
 pub(super) struct Tree {
     store: S3Store,
@@ -57,6 +64,7 @@ impl Tree {
     async fn folder_page(&self, folder: String, mut at: Position) -> Result<Page<Cursor>> {
         let mut page = Page::default();
         let mut found = Vec::new();
+        let mut held = 0;
         loop {
             let request = Request {
                 prefix: &folder,
@@ -67,6 +75,9 @@ impl Tree {
             let listed = self.store.list_page(request).await?;
             at.keys += listed.objects.len();
             at.folders += listed.folders.len();
+            let keys = listed.objects.iter().map(|object| &object.key);
+            held += keys.chain(&listed.folders).map(String::len).sum::<usize>();
+            self.store.check_held(&folder, held)?;
             for object in listed.objects {
                 match Role::of(&object.key) {
                     Role::Shard => found.push((object.key.clone(), Item::Shard(object))),
@@ -255,6 +266,7 @@ impl S3Store {
     /// Everything below `folder`, in byte order.
     pub(super) async fn list_all(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
         let mut objects = Vec::new();
+        let mut held = 0;
         let mut token: Option<String> = None;
         loop {
             let request = Request {
@@ -264,6 +276,9 @@ impl S3Store {
                 token: token.as_deref(),
             };
             let listed = self.list_page(request).await?;
+            let keys = listed.objects.iter();
+            held += keys.map(|object| object.key.len()).sum::<usize>();
+            self.check_held(folder, held)?;
             objects.extend(listed.objects);
             token = listed.next;
             if token.is_none() {
@@ -299,6 +314,29 @@ impl S3Store {
         self.take_listing(wanted.prefix, answer)
     }
 
+    fn check_length(&self, key: &str) -> Result<()> {
+        match key.len() > LONGEST_KEY {
+            false => Ok(()),
+            true => Err(Error::invalid(
+                &*self.uri,
+                format!(
+                    "the server lists a key of {} bytes; S3 has {LONGEST_KEY} at most",
+                    key.len()
+                ),
+            )),
+        }
+    }
+
+    fn check_held(&self, folder: &str, bytes: usize) -> Result<()> {
+        match bytes > MOST_HELD {
+            false => Ok(()),
+            true => Err(Error::invalid(
+                self.uri_of(folder),
+                format!("the server lists more than {MOST_HELD} bytes of keys in one folder"),
+            )),
+        }
+    }
+
     fn take_listing(&self, prefix: &str, answer: ListObjectsV2Output) -> Result<Listed> {
         let is_encoded = answer.encoding_type() == Some(&EncodingType::Url);
         let mut listed = Listed {
@@ -309,6 +347,7 @@ impl S3Store {
         for object in answer.contents() {
             let Some(key) = object.key() else { continue };
             let key = decoded(&self.uri, key, is_encoded)?;
+            self.check_length(&key)?;
             let key = self.relative(&key)?.to_string();
             let size = self.size_of(&key, object.size())?;
             listed.objects.push(ObjectMeta {
@@ -322,6 +361,7 @@ impl S3Store {
                 continue;
             };
             let folder = decoded(&self.uri, folder, is_encoded)?;
+            self.check_length(&folder)?;
             listed.folders.push(self.relative(&folder)?.to_string());
         }
         if answer.is_truncated() == Some(true) {

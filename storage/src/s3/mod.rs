@@ -6,6 +6,7 @@ mod failure;
 mod fanout;
 mod find;
 mod get;
+mod http;
 mod list;
 mod multipart;
 mod pace;
