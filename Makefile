@@ -36,25 +36,32 @@ test: tools lint suite ## Lint, then every test; what had to be skipped is liste
 suite:
 	@tests/tools/test.sh
 
+# What a cluster is made of; the rest of the tools is for tests.
+CLUSTER_TOOLS := versitygw etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
+
+.PHONY: cluster-tools
+cluster-tools:
+	@tests/tools/build.sh $(CLUSTER_TOOLS)
+
 .PHONY: cluster
-cluster: tools ## A Kubernetes cluster on this machine, with an S3 server (root, containerd, runc)
-	@cargo run --quiet --locked -p sidecarjob-harness --bin cluster -- up
+cluster: cluster-tools ## A Kubernetes cluster on this machine, with an S3 server (root, containerd, runc)
+	@cargo run --quiet --locked --bin cluster -- up
 
 .PHONY: cluster-demo
-cluster-demo: tools ## On that cluster: kubectl apply, a live view of the run, events, metrics, joined rows
+cluster-demo: cluster-tools ## On that cluster: kubectl apply, a live view of the run, events, metrics, joined rows
 	@examples/cluster_demo.sh
 
 .PHONY: cluster-down
 cluster-down: ## End that cluster; nothing of it stays
-	@$(or $(BUILT_CLUSTER),cargo run --quiet --locked -p sidecarjob-harness --bin cluster --) down
+	@$(or $(BUILT_CLUSTER),cargo run --quiet --locked --bin cluster --) down
 
 .PHONY: soak
 soak: tools ## 50 idle SidecarJobs for five minutes: the operator writes nothing, and hardly uses the CPU
-	SIDECARJOB_SOAK_SECONDS=300 cargo test --locked -p sidecarjob-operator --test operator_api -- --nocapture idle
+	SIDECARJOB_SOAK_SECONDS=300 cargo test --locked --workspace --test operator_api -- --nocapture idle
 
 .PHONY: scale
 scale: tools ## 10,000 indexes, and 100,000 shards of which 5,000 fail, on pretended nodes (half an hour)
-	SIDECARJOB_SCALE=10000 cargo test --locked -p sidecarjob-operator --test operator_api -- --nocapture scale
+	SIDECARJOB_SCALE=10000 cargo test --locked --workspace --test operator_api -- --nocapture scale
 
 .PHONY: images
 images: ## Both container images by the Dockerfile (docker or buildah, and the network)
@@ -78,8 +85,8 @@ venv:
 .PHONY: crds
 crds: ## Regenerate crds/sidecarjobs.yaml and docs/api.md from the Rust types
 	mkdir -p target docs
-	cargo run --quiet --locked -p sidecarjob-crds --bin crdgen >target/sidecarjobs.yaml
-	cargo run --quiet --locked -p sidecarjob-crds --bin apidoc >target/api.md
+	cargo run --quiet --locked --bin crdgen >target/sidecarjobs.yaml
+	cargo run --quiet --locked --bin apidoc >target/api.md
 	mv target/sidecarjobs.yaml crds/sidecarjobs.yaml
 	mv target/api.md docs/api.md
 

@@ -38,7 +38,7 @@ beside_watch() {
 }
 
 say "Build (optimised; some minutes the first time)"
-cargo build --profile demo --locked -p sidecarjob-operator -p shard-worker -p sidecarjob-harness \
+cargo build --profile demo --locked --workspace \
   --bin sidecarjob-operator --bin shard-worker --bin cluster \
   --example demo-dataset --example copy-objects --example show-rows
 # The cluster takes the latest build of each.
@@ -58,6 +58,13 @@ done
 
 say "The operator, by the configuration in config/"
 show apply --server-side -k config/ | tail -n 3
+# The S3 server is none of AWS: the operator has to be allowed to talk to it, and to read the Secret
+# with its keys.
+show --namespace sidecarjob-system set env deployment/sidecarjob-operator \
+  SIDECARJOB_ALLOW_ENDPOINTS=http://gateway:9000
+kubectl delete rolebinding sidecarjob-operator-secrets --ignore-not-found
+show create rolebinding sidecarjob-operator-secrets --clusterrole=sidecarjob-operator-secrets \
+  --serviceaccount=sidecarjob-system:sidecarjob-operator
 show --namespace sidecarjob-system rollout restart deployment/sidecarjob-operator
 show --namespace sidecarjob-system rollout status deployment/sidecarjob-operator --timeout=120s
 

@@ -26,7 +26,9 @@ expect() { # CODE COMMAND...
 }
 
 say "Build (optimised; some minutes the first time)"
-cargo build --profile demo --locked -p shard-worker --bin shard-worker --example demo-dataset --example show-rows
+# Of the whole workspace, so that other builds of it (make cluster-demo) find every crate as built.
+cargo build --profile demo --locked --workspace \
+  --bin shard-worker --example demo-dataset --example show-rows
 
 say "A dataset: main shards, an index per source, another team's scores, new captions, photographs"
 "$built/examples/demo-dataset" demo-data

@@ -16,10 +16,7 @@ fn committed(path: &str) -> String {
 #[test]
 fn definition_is_current() {
     let yaml = crds::definition::to_yaml().unwrap();
-    assert!(
-        yaml == committed("crds/sidecarjobs.yaml"),
-        "run: cargo run -p sidecarjob-crds --bin crdgen > crds/sidecarjobs.yaml"
-    );
+    assert!(yaml == committed("crds/sidecarjobs.yaml"), "run: make crds");
     assert!(
         yaml.len() < 100 * 1024,
         "{} bytes are too many for an annotation",
@@ -31,7 +28,7 @@ fn definition_is_current() {
 fn reference_is_current() {
     assert!(
         crds::reference::markdown() == committed("docs/api.md"),
-        "run: cargo run -p sidecarjob-crds --bin apidoc > docs/api.md"
+        "run: make crds"
     );
 }
 

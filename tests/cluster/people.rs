@@ -57,6 +57,15 @@ fn a_cluster_by_hand_stays_until_it_is_ended() {
     assert!(first.contains(&format!("export KUBECONFIG={}", kubeconfig.trim())));
     assert!(succeeds("environment").contains("export AWS_ACCESS_KEY_ID="));
     assert!(succeeds("status").contains("kubelet"));
+    // A person's shell has kubectl from then on.
+    let shell = Command::new("bash")
+        .args(["-c", "eval \"$1\"; command -v kubectl", "shell"])
+        .arg(succeeds("environment"))
+        .env("PATH", "/usr/bin:/bin")
+        .output()
+        .unwrap();
+    let tools = harness::tool::tools_folder().join("kubectl");
+    assert_eq!(said(&shell).trim(), tools.display().to_string());
 
     let kubectl = |arguments: &str| {
         let program = harness::tool::find_tool("kubectl").unwrap();

@@ -353,7 +353,8 @@ async fn secrets_are_read_where_somebody_allows_it() {
     let overlay = tempfile::tempdir_in(&target).unwrap();
     let kustomization = json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-        "resources": ["../../config"], "components": ["../../config/all-secrets"],
+        "resources": ["../../config"],
+        "components": ["../../config/all-secrets", "../../config/network-policy"],
     });
     let file = overlay.path().join("kustomization.yaml");
     std::fs::write(file, kustomization.to_string()).unwrap();
@@ -361,9 +362,8 @@ async fn secrets_are_read_where_somebody_allows_it() {
     kubectl(&["apply", "--server-side", "-k", &overlay]);
     let object = create("everybody").await;
     assert!(is_true(&object, "Complete"), "{:#}", json!(object.status));
-    kubectl(&[
-        "delete",
-        "clusterrolebinding",
-        "sidecarjob-operator-secrets",
-    ]);
+    kubectl(&["delete", "clusterrolebinding", SECRETS_BINDING]);
+    let workers = repository().join("config/network-policy/workers.yaml");
+    let workers = workers.display().to_string();
+    kubectl(&[&["apply", "-f", workers.as_str()][..], &own].concat());
 }

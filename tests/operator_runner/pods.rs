@@ -20,7 +20,7 @@ fn binary() -> Option<PathBuf> {
         return Some(binary);
     }
     skip(&format!(
-        "{} is not there; run `cargo build -p shard-worker`",
+        "{} is not there; run `cargo build --workspace --bin shard-worker`",
         binary.display()
     ));
     None

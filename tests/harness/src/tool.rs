@@ -11,11 +11,7 @@ use std::path::PathBuf;
 /// # Panics
 /// If it is not installed and `SIDECARJOB_STRICT=1` is set, as it is in CI.
 pub fn find_tool(name: &str) -> Option<PathBuf> {
-    let folder = match std::env::var_os("SIDECARJOB_TOOLS") {
-        Some(folder) => PathBuf::from(folder),
-        None => cache_folder().join("sidecarjob/tools/bin"),
-    };
-    let path = folder.join(name);
+    let path = tools_folder().join(name);
     if path.is_file() {
         return Some(path);
     }
@@ -24,6 +20,14 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
         path.display()
     ));
     None
+}
+
+/// The folder with what `make tools` builds.
+pub fn tools_folder() -> PathBuf {
+    match std::env::var_os("SIDECARJOB_TOOLS") {
+        Some(folder) => PathBuf::from(folder),
+        None => cache_folder().join("sidecarjob/tools/bin"),
+    }
 }
 
 /// The path of a program of the system; none, and a line that says `SKIPPED`, where it is

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use harness::cluster::{Names, PeoplesCluster, Up, serve_names};
+use harness::tool::tools_folder;
 
 /// A Kubernetes cluster on this machine, with an S3 server beside it.
 #[derive(Debug, Parser)]
@@ -73,6 +74,11 @@ fn run(action: &Action) -> Result<ExitCode> {
             for (name, value) in cluster.s3_environment() {
                 println!("export {name}={value}");
             }
+            // kubectl is there; once, however often this is evaluated.
+            let tools = tools_folder().display().to_string();
+            println!(
+                "case \":$PATH:\" in *\":{tools}:\"*) ;; *) export PATH=\"{tools}:$PATH\" ;; esac"
+            );
             Ok(ExitCode::SUCCESS)
         }
         Action::NameServer {
@@ -99,12 +105,13 @@ fn directions(cluster: &PeoplesCluster, up: &Up) -> String {
         "The cluster runs.
 
   export KUBECONFIG={kubeconfig}
-  kubectl apply -k config/     (kubectl is beside the other tools, see `make tools`)
+  eval \"$({program} environment)\"     (or all at once: kubectl in PATH, keys of the S3 server)
+  kubectl apply --server-side -k config/
 
 S3 server, the same here and in pods: {endpoint}
   bucket                       {bucket}
   keys for pods                Secret {secret} in namespace default
-  keys for this shell          eval \"$({program} environment)\"
+  what it takes to use them    --allow-endpoint and a RoleBinding, see docs/security.md
 
 Images, made of the programs that were built last:
 ",
