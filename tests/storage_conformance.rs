@@ -75,6 +75,7 @@ both_stores![
     compare_and_swap_loses_nothing,
     versions_never_repeat,
     deletes_are_conditional,
+    leave_is_asked_for,
     bad_keys_are_refused,
     ranges_are_exact,
     changed_objects_are_refused,

@@ -2,7 +2,9 @@
 //!
 //! A prefix is a folder: `s3://bucket/path/`, `file:///path/`, `/path/` or `path/` (from
 //! the current folder). Keys of object storage are opaque, so nothing in an S3 prefix is
-//! decoded or collapsed; a path in a file system loses `.`, empty parts and the scheme.
+//! decoded or collapsed; a path in a file system loses `.`, empty parts and the scheme, with
+//! which goes its percent-encoding. What has another scheme, or a malformed one, stays as it is:
+//! whoever opens it refuses it.
 
 /// The scheme of S3 prefixes.
 const S3: &str = "s3://";
@@ -16,7 +18,9 @@ const FILE: &str = "file://";
 /// use crds::prefix::normalize;
 /// assert_eq!(normalize("s3://bucket/photos"), "s3://bucket/photos/");
 /// assert_eq!(normalize("file:///data//photos"), "/data/photos/");
+/// assert_eq!(normalize("file:///a%20b"), "/a b/");
 /// assert_eq!(normalize("./demo-data/main"), "demo-data/main/");
+/// assert_eq!(normalize("gs://bucket/photos"), "gs://bucket/photos/");
 /// ```
 pub fn normalize(prefix: &str) -> String {
     let mut normal = normalize_location(prefix);
@@ -35,10 +39,18 @@ pub fn normalize(prefix: &str) -> String {
 /// assert_eq!(normalize_location("index/"), "index/");
 /// ```
 pub fn normalize_location(location: &str) -> String {
-    if location.starts_with(S3) {
-        return location.to_owned();
-    }
-    let path = location.strip_prefix(FILE).unwrap_or(location);
+    let decoded;
+    let path = match location.strip_prefix(FILE) {
+        Some(rest) => match local_path(rest) {
+            Some(path) => {
+                decoded = path;
+                &decoded
+            }
+            None => return location.to_owned(),
+        },
+        None if scheme(location).is_some() => return location.to_owned(),
+        None => location,
+    };
     let parts: Vec<&str> = path
         .split('/')
         .filter(|part| !part.is_empty() && *part != ".")
@@ -82,6 +94,38 @@ pub fn no_sibling(prefix: &str) -> String {
     )
 }
 
+/// What is before the `://` of a location, if that can be a scheme.
+pub fn scheme(location: &str) -> Option<&str> {
+    let (scheme, _) = location.split_once("://")?;
+    let mut bytes = scheme.bytes();
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    (!scheme.is_empty() && bytes.all(is_known)).then_some(scheme)
+}
+
+/// The path of a `file://` URI, of which `rest` is what follows the two slashes; none unless it
+/// is absolute and well encoded.
+pub fn local_path(rest: &str) -> Option<String> {
+    let path = rest.strip_prefix("localhost").unwrap_or(rest);
+    let decoded = percent_decode(path)?;
+    (path.starts_with('/') && !decoded.contains('\0')).then_some(decoded)
+}
+
+/// Decodes `%41`; none if a `%` is not followed by two hex digits or the result is not UTF-8.
+pub fn percent_decode(text: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let high = char::from(bytes.next()?).to_digit(16)?;
+        let low = char::from(bytes.next()?).to_digit(16)?;
+        decoded.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    String::from_utf8(decoded).ok()
+}
+
 /// Whether the prefix is in object storage.
 pub fn is_s3(prefix: &str) -> bool {
     prefix.starts_with(S3)
@@ -93,8 +137,9 @@ pub fn split_s3(location: &str) -> Option<(&str, &str)> {
     Some(rest.split_once('/').unwrap_or((rest, "")))
 }
 
-/// Whether two prefixes are the same folder, or one is inside the other. Symbolic links
-/// are not followed, and a relative path is never inside an absolute one.
+/// Whether two prefixes are the same folder, or one is inside the other, as far as their texts
+/// tell. Symbolic links are not followed, and a relative path is never inside an absolute one:
+/// whoever opens them compares the folders.
 ///
 /// ```
 /// use crds::prefix::overlaps;
@@ -126,6 +171,13 @@ mod tests {
             ("s3://bucket/a b+c%2F=#", "s3://bucket/a b+c%2F=#/"),
             ("s3://bucket/a/", "s3://bucket/a/"),
             ("file:///", "/"),
+            ("file:///a%20b//c%25", "/a b/c%/"),
+            ("file://localhost/a", "/a/"),
+            ("file://host/a", "file://host/a/"),
+            ("file:///a%zz", "file:///a%zz/"),
+            ("S3://bucket/a", "S3://bucket/a/"),
+            ("https://host/a//b", "https://host/a//b/"),
+            ("a b://c", "a b:/c/"),
             ("/", "/"),
             (".", "./"),
             ("", "./"),

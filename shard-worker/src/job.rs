@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::FieldRef;
 use crds::{ChecksumMode, ComputeFilters, SidecarJob, SidecarJobSpec};
-use storage::{StorageConfig, Store, Stores};
+use storage::{Location, StorageConfig, Store, Stores};
 use time::OffsetDateTime;
 use tokio::runtime::Handle;
 
@@ -76,22 +76,26 @@ pub struct Job {
 /// that exists is written to.
 ///
 /// # Errors
-/// If neither names one, and there is no place for a new one.
+/// If a prefix that was named is none, or none is and there is no place for a new one.
 pub fn output_prefix(
     spec: &SidecarJobSpec,
     named: Option<&str>,
     now: OffsetDateTime,
 ) -> Result<OutputPrefix> {
-    let normalized = |uri: &str| crds::prefix::normalize(uri);
+    let place = |what: &str, uri: &str| match Location::parse(uri) {
+        Ok(location) => Ok(location.to_prefix_uri()),
+        Err(error) if error.is_invalid() => Err(Error::Usage(format!("{what}: {error}"))),
+        Err(error) => Err(error.into()),
+    };
     if let Some(uri) = named {
         return Ok(OutputPrefix {
-            uri: normalized(uri),
+            uri: place("--output-prefix", uri)?,
             origin: OutputOrigin::CommandLine,
         });
     }
     if let Some(uri) = &spec.output.prefix {
         return Ok(OutputPrefix {
-            uri: normalized(uri),
+            uri: place("spec.output.prefix", uri)?,
             origin: OutputOrigin::Manifest,
         });
     }
@@ -112,14 +116,19 @@ pub fn output_prefix(
         now.second()
     );
     Ok(OutputPrefix {
-        uri: format!("{stem}{stamp}/"),
+        uri: place("the output beside it", &format!("{stem}{stamp}/"))?,
         origin: OutputOrigin::Timestamped,
     })
 }
 
-/// An output inside an input, or the reverse, would feed the job its own files.
+/// An output inside an input, or the reverse, would feed the job its own files. Compares the
+/// folders themselves, whatever leads to them.
+///
+/// # Errors
+/// If two of them lie inside one another, or one is no location.
 pub fn check_apart(spec: &SidecarJobSpec, output: &str) -> Result<()> {
-    let mut inputs = vec![("dataset.mainPrefix", spec.dataset.main_prefix.as_str())];
+    let dataset = &spec.dataset;
+    let mut inputs = vec![("dataset.mainPrefix", dataset.main_prefix.as_str())];
     for step in &spec.pipeline {
         if let Some(join) = &step.join_from_parquet {
             inputs.push(("joinFromParquet.source", &join.source));
@@ -131,10 +140,21 @@ pub fn check_apart(spec: &SidecarJobSpec, output: &str) -> Result<()> {
             inputs.push(("recaptionMerge.source", &recaption.source));
         }
     }
+    let place = Location::parse(output)?;
     for (field, input) in inputs {
-        if crds::prefix::overlaps(output, input) {
+        if place.overlaps(&Location::parse(input)?) {
             return Err(Error::Usage(format!(
                 "the output {output} and {field} {input} lie inside one another; choose another output prefix"
+            )));
+        }
+    }
+    if let Some(sidecar) = &dataset.sidecar_prefix {
+        let beside = Location::parse(sidecar)?;
+        // The sidecar itself may be what is written.
+        let is_the_same = place.contains(&beside) && beside.contains(&place);
+        if place.overlaps(&beside) && !is_the_same {
+            return Err(Error::Usage(format!(
+                "the output {output} and dataset.sidecarPrefix {sidecar} lie inside one another; choose another output prefix"
             )));
         }
     }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::store::Withheld;
+
 /// The source of an error, whatever its type.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -74,6 +76,17 @@ pub enum Error {
         source: Option<Cause>,
     },
 
+    /// Whoever gives leave to write did not.
+    #[error("{uri} was not written: {reason}")]
+    Withheld {
+        /// The object.
+        uri: String,
+        /// Why there is no leave.
+        reason: String,
+        /// Whether it is gone for good; otherwise nobody can tell for now.
+        is_final: bool,
+    },
+
     /// A URI, key, range or answer that can't be worked with.
     #[error("{uri}: {reason}")]
     Invalid {
@@ -113,6 +126,11 @@ impl Error {
         )
     }
 
+    /// Whether what was asked for can't be worked with, whatever is tried.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Self::Invalid { .. })
+    }
+
     /// Whether there is no such object.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
@@ -131,8 +149,17 @@ impl Error {
             | Self::Changed { uri }
             | Self::Refused { uri, .. }
             | Self::Unavailable { uri, .. }
+            | Self::Withheld { uri, .. }
             | Self::Invalid { uri, .. }
             | Self::Io { uri, .. } => uri,
+        }
+    }
+
+    pub(crate) fn withheld(uri: impl Into<String>, withheld: Withheld) -> Self {
+        Self::Withheld {
+            uri: uri.into(),
+            reason: withheld.reason,
+            is_final: withheld.is_final,
         }
     }
 

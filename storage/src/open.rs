@@ -183,7 +183,7 @@ impl Stores {
     /// # Errors
     /// `Error::Invalid` if the URI is malformed or names a folder.
     pub fn open_parent(&self, uri: &str) -> Result<(Arc<dyn Store>, String)> {
-        let (parent, key) = Location::parse(uri)?.split_object(uri)?;
+        let (parent, key) = Location::parse_object(uri)?;
         Ok((self.open_location(&parent)?, key))
     }
 
@@ -200,7 +200,7 @@ impl Stores {
             return Ok(Arc::clone(store));
         }
         let store: Arc<dyn Store> = match location {
-            Location::Local { path } => Arc::new(LocalStore::new(&uri, path)?),
+            Location::Local { path } => Arc::new(LocalStore::new(&uri, path)),
             Location::S3 { bucket, key } => {
                 let connection = Arc::clone(&self.connection);
                 Arc::new(S3Store::new(&uri, bucket, key, connection))

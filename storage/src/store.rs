@@ -124,6 +124,25 @@ pub struct RequestCounts {
     pub bytes_written: u64,
 }
 
+/// Leave to write, which somebody else may take away at any time.
+#[async_trait]
+pub trait Permit: Debug + Send + Sync {
+    /// Asks for leave; with `anew` whatever was answered before.
+    async fn ask(&self, anew: bool) -> Result<(), Withheld>;
+
+    /// Whether the last answer is still good. Looks at nothing but the time.
+    fn holds(&self) -> bool;
+}
+
+/// Leave that was not given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withheld {
+    /// Why.
+    pub reason: String,
+    /// Whether it is gone for good; otherwise nobody can tell for now.
+    pub is_final: bool,
+}
+
 /// An object store, rooted at a prefix.
 #[async_trait]
 pub trait Store: Debug + Send + Sync {
@@ -165,6 +184,24 @@ pub trait Store: Debug + Send + Sync {
     /// the same content hash is success (`already_there`); with another one it is
     /// `Error::Exists` (`Create`) or `Error::Changed` (`Replace`).
     async fn put(&self, key: &str, payload: Payload, condition: PutCondition) -> Result<Published>;
+
+    /// As [`Store::put`], with leave: `permit` is asked right before the write takes effect, as
+    /// late as the store lets anybody ask. What is on its way to a server then can't be called
+    /// back.
+    ///
+    /// # Errors
+    /// `Error::Withheld` without leave: nothing was written.
+    async fn put_permitted(
+        &self,
+        key: &str,
+        payload: Payload,
+        condition: PutCondition,
+        permit: Arc<dyn Permit>,
+    ) -> Result<Published> {
+        let asked = permit.ask(false).await;
+        asked.map_err(|withheld| Error::withheld(format!("{}{key}", self.uri()), withheld))?;
+        self.put(key, payload, condition).await
+    }
 
     /// Deletes an object, only if it still has version `expected` where given. No object is
     /// success.

@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 
 use crate::error::{Error, Result};
 use crate::store::{
-    ETag, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Store,
+    ETag, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts, Store,
 };
 
 /// Passes everything on, and notes in words when the store refuses, is away or fails. An object
@@ -52,6 +52,7 @@ fn is_store_failure(error: &Error) -> bool {
         Error::NotFound { .. }
         | Error::Exists { .. }
         | Error::Changed { .. }
+        | Error::Withheld { .. }
         | Error::Invalid { .. } => false,
     }
 }
@@ -90,6 +91,17 @@ impl Store for Watched {
 
     async fn put(&self, key: &str, payload: Payload, condition: PutCondition) -> Result<Published> {
         self.note(self.store.put(key, payload, condition).await)
+    }
+
+    async fn put_permitted(
+        &self,
+        key: &str,
+        payload: Payload,
+        condition: PutCondition,
+        permit: Arc<dyn Permit>,
+    ) -> Result<Published> {
+        let put = self.store.put_permitted(key, payload, condition, permit);
+        self.note(put.await)
     }
 
     async fn delete(&self, key: &str, expected: Option<&ETag>) -> Result<()> {

@@ -70,6 +70,13 @@ impl Worker {
         self
     }
 
+    /// Starts it in this folder.
+    #[allow(dead_code, reason = "not all binaries of tests need it")]
+    pub fn in_folder(mut self, folder: &Path) -> Self {
+        self.0.current_dir(folder);
+        self
+    }
+
     /// Starts it.
     pub fn start(mut self) -> Running {
         self.0.stdout(Stdio::piped()).stderr(Stdio::piped());

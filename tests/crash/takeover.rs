@@ -105,3 +105,59 @@ fn a_paused_holder_publishes_nothing_after_it_lost_its_lock_on_disk() {
     }
     panic!("no run could be paused before its end");
 }
+
+/// Many shards were on their way when it was paused; up to fourteen appeared though the lock was
+/// somebody else's by then.
+#[test]
+fn shards_on_their_way_do_not_appear_once_the_lock_is_lost_on_disk() {
+    let mut paused = 0;
+    for round in 0..6 {
+        let place = Place::folder(Shape {
+            shards: 200,
+            ..SHAPE
+        });
+        let ttl = [("SIDECARJOB_LOCK_TTL_SECONDS", TTL.to_owned())];
+        let worker = place.worker("run", "out").environment(&ttl);
+        let mut first = worker.arguments("--threads 4").start();
+        let out = std::path::PathBuf::from(place.root()).join("out/source_a");
+        let begun = first.until(|| out.read_dir().is_ok_and(|files| files.count() > 4 * round));
+        if !begun {
+            continue;
+        }
+        first.signal(Signal::STOP);
+        let before = place.names("out");
+        if before.len() == 200 || place.lock_field("out", "state") != "held" {
+            continue;
+        }
+        paused += 1;
+        // Somebody takes the lock over once it has expired, and has not made a shard yet.
+        let expired = || {
+            let text = place.lock_field("out", "expires_at");
+            let expires = time::OffsetDateTime::parse(
+                text.as_str().expect("a time"),
+                &time::format_description::well_known::Rfc3339,
+            );
+            time::OffsetDateTime::now_utc() > expires.expect("a time")
+        };
+        assert!(first.until(expired));
+        let lock = place.path("out/_sidecar/writer.json");
+        let text = std::fs::read_to_string(&lock).expect("a lock");
+        let mut taken: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        taken["epoch"] = 2.into();
+        taken["holder"]["instance"] = "another".into();
+        taken["run"] = "20250601-101500-k3f7qa".into();
+        std::fs::write(&lock, taken.to_string()).expect("write");
+        let left = |name: &String| name.ends_with(".sidecar-tmp");
+        if round % 2 == 0 {
+            // It sweeps what the other has left.
+            for name in place.objects("out").iter().filter(|name| left(name)) {
+                std::fs::remove_file(place.path("out").join(name)).expect("swept");
+            }
+        }
+        let before = place.names("out");
+        first.signal(Signal::CONT);
+        first.wait().expect(4).says(&["the writer lock of "]);
+        assert_eq!(place.names("out"), before, "round {round}");
+    }
+    assert!(paused > 0, "no run could be paused before its end");
+}

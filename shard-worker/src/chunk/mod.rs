@@ -101,7 +101,7 @@ async fn work(
     let environment = StorageConfig::from_variables(|name| std::env::var(name).ok());
     let environment = environment.map_err(Error::Usage)?;
     let stores = Arc::new(Stores::new(&environment));
-    let output = stores.open(&crds::prefix::normalize(&options.output_prefix))?;
+    let output = stores.open(&options.output_prefix)?;
     let handout = Handout::read(&output, options).await?;
     outcome.item = Some(handout.item);
     let lap = |what: &str| tracing::debug!(seconds = started.elapsed().as_secs_f64(), "{what}");

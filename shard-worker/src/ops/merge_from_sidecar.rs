@@ -1,8 +1,10 @@
 //! `mergeFromSidecar`: columns of another sidecar of the same main shards.
 
+use std::collections::HashSet;
+
 use crds::{MergeFromSidecar, MergeMode};
 use futures::StreamExt;
-use storage::Store;
+use storage::{ObjectMeta, Store};
 
 use crate::column_plan::{Alignment, ColumnPlan, ShardFiles, Value};
 use crate::error::{Error, Result, ShardError};
@@ -48,18 +50,19 @@ pub async fn open(spec: &MergeFromSidecar, context: &OpContext<'_>) -> Result<Op
     })
 }
 
+/// Siblings that are looked at before all are taken for wrong.
+const LOOKED_AT: usize = 8;
+
+/// Refuses a prefix without siblings, and one whose siblings lack a column. A file that is no
+/// main shard's sibling says nothing of those that are.
 async fn check_first(
     spec: &MergeFromSidecar,
     context: &OpContext<'_>,
     store: &dyn Store,
 ) -> Result<()> {
-    let Some(first) = store
-        .list_shards()
-        .next()
-        .await
-        .transpose()?
-        .and_then(|page| page.shards.into_iter().next())
-    else {
+    let page = store.list_shards().next().await.transpose()?;
+    let mut shards = page.unwrap_or_default().shards.into_iter();
+    let Some(first) = shards.next() else {
         if spec.required {
             return Err(Error::side_input(
                 &spec.source_prefix,
@@ -68,27 +71,59 @@ async fn check_first(
         }
         return Ok(());
     };
-    // A broken first sibling is its own shard's failure, not the run's.
-    let Ok(sibling) = ParquetFile::open(store, first, &TailHint::default()).await else {
+    let Some(mut wrong) = missing_column(spec, context, store, first.clone()).await? else {
         return Ok(());
+    };
+    let main = context.stores.open(&context.dataset.main_prefix)?;
+    let keys: Vec<String> = std::iter::once(&first)
+        .chain(shards.as_slice())
+        .map(|shard| shard.key.clone())
+        .collect();
+    let beside: HashSet<String> = main
+        .find(&keys)
+        .await?
+        .into_iter()
+        .map(|meta| meta.key)
+        .collect();
+    let mut is_sibling = beside.contains(&first.key);
+    let others = shards.filter(|shard| beside.contains(&shard.key));
+    for other in others.take(LOOKED_AT) {
+        match missing_column(spec, context, store, other).await? {
+            Some(error) if !is_sibling => (wrong, is_sibling) = (error, true),
+            Some(_) => {}
+            None => return Ok(()),
+        }
+    }
+    // Where no sibling was found, each shard finds out for itself.
+    if is_sibling { Err(wrong) } else { Ok(()) }
+}
+
+/// What a sibling lacks, if it can be read: a broken one is its own shard's failure.
+async fn missing_column(
+    spec: &MergeFromSidecar,
+    context: &OpContext<'_>,
+    store: &dyn Store,
+    meta: ObjectMeta,
+) -> Result<Option<Error>> {
+    let Ok(sibling) = ParquetFile::open(store, meta, &TailHint::default()).await else {
+        return Ok(None);
     };
     let key = spec
         .source_key_column
         .as_ref()
         .or(spec.target_key_column.as_ref())
         .unwrap_or(&context.dataset.key_column);
-    for name in std::iter::once(key).chain(spec.columns.iter().flatten()) {
-        if sibling.root(name).is_none() {
-            return Err(Error::side_input(
-                &sibling.uri,
-                format!(
-                    "no column {name:?}; its columns are {}",
-                    sibling.column_names()
-                ),
-            ));
-        }
-    }
-    Ok(())
+    let mut wanted = std::iter::once(key).chain(spec.columns.iter().flatten());
+    let missing = wanted.find(|name| sibling.root(name).is_none());
+    Ok(missing.map(|name| {
+        Error::side_input(
+            &sibling.uri,
+            format!(
+                "no column {name:?}; its columns are {}",
+                sibling.column_names()
+            ),
+        )
+    }))
 }
 
 impl Op for Merge {

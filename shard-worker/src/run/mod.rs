@@ -91,8 +91,8 @@ pub async fn run(
         digest: job.digest.clone(),
         epoch: None,
     };
-    let ancestors = open_ancestors(&job.output_prefix.uri, |uri| job.stores.open(uri))
-        .map_err(Error::Storage)?;
+    let ancestors =
+        open_ancestors(job.output.uri(), |uri| job.stores.open(uri)).map_err(Error::Storage)?;
     let mut request = LockRequest::new(job.output.clone(), ancestors, identity);
     request.ttl = ttl_from_environment().map_err(Error::Usage)?;
     let claim = WriterLock::claim(request).await.map_err(lock_error)?;

@@ -1,5 +1,7 @@
 //! Publishing a finished shard: fenced, conditional, atomic.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use storage::state::fence::{Fence, FenceError};
@@ -17,8 +19,9 @@ pub fn payload(bytes: Bytes) -> Payload {
     Payload { bytes, sha256 }
 }
 
-/// Writes the shard, if the lock still holds. What is there already is replaced only where the
-/// plan has looked at it.
+/// Writes the shard, if the lock still holds: asked before the work, and again by the store right
+/// before the shard appears. What is there already is replaced only where the plan has looked at
+/// it.
 pub async fn publish(
     job: &Job,
     fence: &Fence,
@@ -43,7 +46,7 @@ pub async fn publish(
     // A put may be tried again for minutes: one that outlives the lock is given up.
     let mut lost = fence.lost();
     let put = tokio::select! {
-        put = job.output.put(&line.path, payload, condition) => put,
+        put = job.output.put_permitted(&line.path, payload, condition, Arc::new(fence.clone())) => put,
         Ok(reason) = lost.wait_for(Option::is_some) => {
             let reason = reason.as_ref().map(ToString::to_string).unwrap_or_default();
             return Err(ShardError::LockLost(reason));
@@ -51,6 +54,10 @@ pub async fn publish(
     };
     match put {
         Ok(published) => Ok(OutputShard { size: published.size, etag: published.etag, sha256: Some(sha256) }),
+        Err(storage::Error::Withheld { reason, is_final, .. }) => Err(match is_final {
+            true => ShardError::LockLost(reason),
+            false => ShardError::LockUnknown(reason),
+        }),
         Err(error) if error.is_conflict() => Err(ShardError::Conflict {
             uri: format!("{}{}", job.output.uri(), line.path),
             reason: "what is in its place was not put there by this run; it was left as it is: run again to compare it, or remove it".to_owned(),

@@ -26,8 +26,8 @@ pub use listings::{
 pub use reads::{changed_objects_are_refused, missing_objects_are_told, ranges_are_exact};
 pub use writes::{
     bad_keys_are_refused, compare_and_swap_loses_nothing, create_is_write_once,
-    deletes_are_conditional, one_of_a_race_wins, put_get_delete, replace_is_conditional,
-    sweep_spares_objects, versions_never_repeat,
+    deletes_are_conditional, leave_is_asked_for, one_of_a_race_wins, put_get_delete,
+    replace_is_conditional, sweep_spares_objects, versions_never_repeat,
 };
 
 use crate::error::Result;

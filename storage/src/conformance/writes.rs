@@ -1,13 +1,15 @@
 //! Writing and deleting.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::join_all;
 
 use super::{create, payload, text_of};
 use crate::error::Error;
-use crate::store::{ETag, PutCondition, Store};
+use crate::store::{ETag, Permit, PutCondition, Store, Withheld};
 
 /// What is written is read, is listed with the same version, and is gone once deleted.
 pub async fn put_get_delete(store: &dyn Store) {
@@ -244,4 +246,72 @@ pub async fn sweep_spares_objects(store: &dyn Store, leftovers: u64) {
         .map(|object| object.key)
         .collect();
     assert_eq!(keys, ["_sidecar/writer.json", "a/b.parquet"]);
+}
+
+/// What a writer is told who asks for leave.
+#[derive(Debug)]
+struct Told {
+    answers: Mutex<VecDeque<Result<(), Withheld>>>,
+    asked: Mutex<Vec<bool>>,
+    /// So many looks find that leave has run out.
+    stale: Mutex<u32>,
+}
+
+impl Told {
+    fn new(answers: impl IntoIterator<Item = Result<(), Withheld>>, stale: u32) -> Arc<Self> {
+        Arc::new(Self {
+            answers: Mutex::new(answers.into_iter().collect()),
+            asked: Mutex::default(),
+            stale: Mutex::new(stale),
+        })
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait]
+impl Permit for Told {
+    async fn ask(&self, anew: bool) -> Result<(), Withheld> {
+        locked(&self.asked).push(anew);
+        locked(&self.answers).pop_front().unwrap_or(Ok(()))
+    }
+
+    fn holds(&self) -> bool {
+        let mut stale = locked(&self.stale);
+        let holds = *stale == 0;
+        *stale = stale.saturating_sub(1);
+        holds
+    }
+}
+
+/// Without leave nothing is written, and nothing is left; leave that has run out is asked for
+/// again.
+pub async fn leave_is_asked_for(store: &dyn Store) {
+    let withheld = |is_final| Withheld {
+        reason: "the lock is gone".to_owned(),
+        is_final,
+    };
+    for is_final in [true, false] {
+        let permit = Told::new([Err(withheld(is_final))], 0);
+        let put = store.put_permitted("a/b.parquet", payload("x"), PutCondition::Create, permit);
+        let refused = put.await.map(drop).expect_err("no leave");
+        let is_told = matches!(&refused, Error::Withheld { uri, reason, is_final: told }
+            if uri.ends_with("a/b.parquet") && reason == "the lock is gone" && *told == is_final);
+        assert!(is_told, "{refused:?}");
+    }
+    assert!(store.list_folder("").await.expect("list").is_empty());
+    assert_eq!(store.sweep().await.expect("sweep"), 0);
+    for stale in [0, 3] {
+        let key = format!("{stale}.parquet");
+        let permit = Told::new([], stale);
+        let put = store.put_permitted(&key, payload("x"), PutCondition::Create, permit.clone());
+        let published = put.await.expect("leave");
+        assert!(!locked(&permit.asked).is_empty());
+        let condition = PutCondition::Replace(published.etag);
+        let put = store.put_permitted(&key, payload("y"), condition, Told::new([], stale));
+        put.await.expect("leave");
+        assert_eq!(text_of(store, &key).await, "y");
+    }
 }

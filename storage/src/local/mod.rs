@@ -1,8 +1,8 @@
 //! Files on disk.
 //!
 //! A key is a path below the root; a folder exists as long as somebody made it, and an empty
-//! one holds no objects. Links are followed when reading, and a write replaces a link, never
-//! what it points to. Files of other owners that appear half-written are theirs to publish
+//! one holds no objects. Links are followed when reading. A write replaces a link, never what it
+//! points to, and is refused where a linked folder leads out of the root. Files of other owners that appear half-written are theirs to publish
 //! better: our own appear whole, by a rename.
 
 mod folder_sync;
@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::key;
 use crate::listing;
 use crate::store::{
-    ETag, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Store,
+    ETag, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts, Store,
 };
 
 /// A folder on disk.
@@ -55,17 +55,14 @@ impl Root {
 }
 
 impl LocalStore {
-    pub(crate) fn new(uri: &str, path: &Path) -> Result<Self> {
-        if path.to_str().is_none() {
-            return Err(Error::invalid(uri, "the path is not UTF-8"));
-        }
+    pub(crate) fn new(uri: &str, path: &Path) -> Self {
         let shared = Arc::new(Root {
             uri: uri.to_string(),
             path: path.to_path_buf(),
             counters: Counters::default(),
             folders: folder_sync::FolderSync::default(),
         });
-        Ok(Self { shared })
+        Self { shared }
     }
 
     async fn blocking<T: Send + 'static>(
@@ -143,6 +140,17 @@ impl Store for LocalStore {
         let key = key.to_string();
         self.blocking(move |root| publish::put(root, &key, &payload, &condition))
             .await
+    }
+
+    async fn put_permitted(
+        &self,
+        key: &str,
+        payload: Payload,
+        condition: PutCondition,
+        permit: Arc<dyn Permit>,
+    ) -> Result<Published> {
+        key::check(&self.shared.uri, key)?;
+        publish::put_permitted(&self.shared, key, payload, condition, permit).await
     }
 
     async fn delete(&self, key: &str, expected: Option<&ETag>) -> Result<()> {

@@ -2,25 +2,31 @@
 //!
 //! A new file is written beside its final name, made durable, and renamed with a rename that
 //! refuses to replace. Where an object is replaced or deleted on condition, comparing and
-//! acting happen under a lock on the folder, which all such calls of all processes take.
+//! acting happen under a lock on the folder, which all such calls of all processes take. Leave to
+//! publish is looked at on the same thread right before the rename: a process that was stopped
+//! for however long in between finds that it has run out.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 
-use super::{Root, read, version};
+use super::{Root, blocking, read, version};
 use crate::content::sha256_hex;
 use crate::counting::Counters;
 use crate::error::{Error, Result};
 use crate::key::TEMPORARY_SUFFIX;
-use crate::store::{ETag, Payload, Published, PutCondition};
+use crate::store::{ETag, Payload, Permit, Published, PutCondition};
 
 /// How often a write starts anew because its temporary file was swept away by the holder of
 /// the prefix, who took it for a dead writer's.
 const SWEPT_ATTEMPTS: u32 = 5;
+
+/// How often a write that is ready asks for leave again because that has run out meanwhile.
+const LEAVE_ATTEMPTS: u32 = 100;
 
 pub(super) fn put(
     root: &Root,
@@ -29,39 +35,121 @@ pub(super) fn put(
     condition: &PutCondition,
 ) -> Result<Published> {
     let target = Target::of(root, key)?;
-    let mut swept = 0;
-    loop {
-        Counters::add(&root.counters.put, 1);
-        let outcome = match condition {
-            PutCondition::Create => create(root, &target, payload),
-            PutCondition::Replace(expected) => replace(root, &target, payload, expected),
+    for _ in 0..SWEPT_ATTEMPTS {
+        let Some(temporary) = prepare(root, &target, payload)? else {
+            continue;
         };
-        let condition_broken = match outcome {
-            Ok(Some(published)) => {
-                Counters::add(&root.counters.bytes_written, payload.bytes.len() as u64);
-                root.folders
-                    .sync(&target.folder)
-                    .map_err(|error| target.error("make it durable", error))?;
-                return Ok(published);
-            }
-            Ok(None) => true,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(target.error("write it", error)),
+        match commit(root, &target, temporary, condition, None)? {
+            Committed::Published(published) => return Ok(published),
+            Committed::ConditionBroken => return found(root, key, payload, condition),
+            Committed::Swept | Committed::NoLeave(_) => {}
+        }
+    }
+    Err(swept_away(&target))
+}
+
+/// As [`put`], but with leave, which is asked for once everything but the rename is done, and
+/// before another attempt at what was swept away.
+pub(super) async fn put_permitted(
+    root: &Arc<Root>,
+    key: &str,
+    payload: Payload,
+    condition: PutCondition,
+    permit: Arc<dyn Permit>,
+) -> Result<Published> {
+    let target = Arc::new(Target::of(root, key)?);
+    for attempt in 0..SWEPT_ATTEMPTS {
+        // Who sweeps holds the prefix: if that is somebody else, nothing is written anew.
+        let mut anew = attempt > 0;
+        if anew {
+            ask(&target, &*permit, anew).await?;
+        }
+        let (shared, aim, bytes) = (Arc::clone(root), Arc::clone(&target), payload.clone());
+        let Some(mut temporary) = blocking(move || prepare(&shared, &aim, &bytes)).await? else {
+            continue;
         };
-        if condition_broken {
-            return found(root, key, payload, condition);
+        for _ in 0..LEAVE_ATTEMPTS {
+            ask(&target, &*permit, anew).await?;
+            anew = false;
+            let (shared, aim) = (Arc::clone(root), Arc::clone(&target));
+            let (wanted, leave) = (condition.clone(), Arc::clone(&permit));
+            let committed =
+                blocking(move || commit(&shared, &aim, temporary, &wanted, Some(&*leave)));
+            temporary = match committed.await? {
+                Committed::Published(published) => return Ok(published),
+                Committed::ConditionBroken => {
+                    let (root, key) = (Arc::clone(root), key.to_owned());
+                    return blocking(move || found(&root, &key, &payload, &condition)).await;
+                }
+                Committed::Swept => break,
+                Committed::NoLeave(temporary) => temporary,
+            };
         }
-        swept += 1;
-        if swept == SWEPT_ATTEMPTS {
-            let error = io::Error::other("its temporary file or folder keeps being removed");
-            return Err(target.error("write it", error));
+    }
+    Err(swept_away(&target))
+}
+
+async fn ask(target: &Target, permit: &dyn Permit, anew: bool) -> Result<()> {
+    let asked = permit.ask(anew).await;
+    asked.map_err(|withheld| Error::withheld(&target.uri, withheld))
+}
+
+fn swept_away(target: &Target) -> Error {
+    let error = io::Error::other("its temporary file or folder keeps being removed");
+    target.error("write it", error)
+}
+
+/// What became of a file that was ready.
+enum Committed {
+    Published(Published),
+    /// Something else is in its place.
+    ConditionBroken,
+    /// The temporary file, or its folder, is gone.
+    Swept,
+    /// The leave to publish has run out.
+    NoLeave(Temporary),
+}
+
+/// Writes everything beside the target; none if the folder was removed meanwhile.
+fn prepare(root: &Root, target: &Target, payload: &Payload) -> Result<Option<Temporary>> {
+    Counters::add(&root.counters.put, 1);
+    target.check_inside(root)?;
+    match Temporary::write(root, target, payload) {
+        Ok(temporary) => Ok(Some(temporary)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(target.error("write it", error)),
+    }
+}
+
+/// Renames what is ready, if the condition holds, and there still is leave to.
+fn commit(
+    root: &Root,
+    target: &Target,
+    temporary: Temporary,
+    condition: &PutCondition,
+    permit: Option<&dyn Permit>,
+) -> Result<Committed> {
+    let committed = match condition {
+        PutCondition::Create => create(target, temporary, permit),
+        PutCondition::Replace(expected) => replace(target, temporary, expected, permit),
+    };
+    match committed {
+        Ok(Committed::Published(published)) => {
+            Counters::add(&root.counters.bytes_written, published.size);
+            let durable = root.folders.sync(&target.folder);
+            durable.map_err(|error| target.error("make it durable", error))?;
+            Ok(Committed::Published(published))
         }
+        Ok(other) => Ok(other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Committed::Swept),
+        Err(error) => Err(target.error("write it", error)),
     }
 }
 
 pub(super) fn delete(root: &Root, key: &str, expected: Option<&ETag>) -> Result<()> {
     let target = Target::of(root, key)?;
     Counters::add(&root.counters.delete, 1);
+    target.check_inside(root)?;
     let locked = match lock(&target.folder) {
         Ok(locked) => locked,
         Err(error) if is_missing(&error) => return Ok(()),
@@ -124,6 +212,49 @@ impl Target {
         })
     }
 
+    /// Refuses to write through a link that leads out of the root: what is there is nobody's to
+    /// write, and no lock guards it.
+    fn check_inside(&self, root: &Root) -> Result<()> {
+        let mut upper = self.folder.as_path();
+        loop {
+            let is_below = upper.starts_with(&root.path);
+            let real = match upper.canonicalize() {
+                Ok(real) => real,
+                Err(error) if is_missing(&error) && !upper.is_symlink() => {
+                    // Not made yet; what it will be in counts.
+                    let Some(parent) = upper.parent() else {
+                        return Ok(());
+                    };
+                    upper = parent;
+                    continue;
+                }
+                Err(error) if is_missing(&error) => {
+                    return Err(self.leads_away(upper, "nowhere".to_owned()));
+                }
+                Err(error) => return Err(self.error("look at its folder", error)),
+            };
+            let stays = match is_below {
+                true => real.starts_with(&root.path),
+                false => real == upper,
+            };
+            return match stays {
+                true => Ok(()),
+                false => Err(self.leads_away(upper, format!("to {}", real.display()))),
+            };
+        }
+    }
+
+    fn leads_away(&self, link: &Path, whither: String) -> Error {
+        let link = link.display();
+        Error::invalid(
+            &self.uri,
+            format!(
+                "{link} is, or lies behind, a link that leads {whither}, out of the prefix, and a \
+                 write follows no such link: name that folder itself, or remove the link"
+            ),
+        )
+    }
+
     fn error(&self, action: &'static str, error: io::Error) -> Error {
         match error.kind() {
             io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory => Error::invalid(
@@ -135,47 +266,57 @@ impl Target {
     }
 }
 
-/// None if there is a file already; `NotFound` if the temporary file was swept away.
-fn create(root: &Root, target: &Target, payload: &Payload) -> io::Result<Option<Published>> {
-    let mut temporary = Temporary::write(root, target, payload)?;
-    let metadata = temporary.file.metadata()?;
-    if !move_without_replacing(&temporary.path, &target.path)? {
-        return Ok(None);
-    }
-    temporary.published = true;
-    Ok(Some(Published {
-        etag: version::etag(&metadata),
-        size: metadata.len(),
-        already_there: false,
-    }))
+fn has_leave(permit: Option<&dyn Permit>) -> bool {
+    permit.is_none_or(Permit::holds)
 }
 
-/// None if the file has another version or is gone.
-fn replace(
-    root: &Root,
+fn create(
     target: &Target,
-    payload: &Payload,
+    mut temporary: Temporary,
+    permit: Option<&dyn Permit>,
+) -> io::Result<Committed> {
+    let metadata = temporary.file.metadata()?;
+    if !has_leave(permit) {
+        return Ok(Committed::NoLeave(temporary));
+    }
+    if !move_without_replacing(&temporary.path, &target.path)? {
+        return Ok(Committed::ConditionBroken);
+    }
+    temporary.published = true;
+    Ok(published(&metadata))
+}
+
+fn replace(
+    target: &Target,
+    mut temporary: Temporary,
     expected: &ETag,
-) -> io::Result<Option<Published>> {
-    let mut temporary = Temporary::write(root, target, payload)?;
+    permit: Option<&dyn Permit>,
+) -> io::Result<Committed> {
     let locked = lock(&target.folder)?;
     let current = match fs::metadata(&target.path) {
         Ok(current) => current,
-        Err(error) if is_missing(&error) => return Ok(None),
+        Err(error) if is_missing(&error) => return Ok(Committed::ConditionBroken),
         Err(error) => return Err(error),
     };
     if version::etag(&current) != *expected {
-        return Ok(None);
+        return Ok(Committed::ConditionBroken);
     }
     let metadata = version::stamp_later(&temporary.file, &current)?;
+    if !has_leave(permit) {
+        return Ok(Committed::NoLeave(temporary));
+    }
     fs::rename(&temporary.path, &target.path)?;
     temporary.published = true;
     drop(locked);
-    Ok(Some(Published {
-        etag: version::etag(&metadata),
+    Ok(published(&metadata))
+}
+
+fn published(metadata: &Metadata) -> Committed {
+    Committed::Published(Published {
+        etag: version::etag(metadata),
         size: metadata.len(),
         already_there: false,
-    }))
+    })
 }
 
 /// Whether the file at `from` is now at `to`; false if something is there already.

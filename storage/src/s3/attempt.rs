@@ -14,6 +14,7 @@ use super::S3Store;
 use super::failure::{Failure, Kind, judge};
 use super::pace::Pass;
 use crate::counting::Counters;
+use crate::store::Permit;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -83,6 +84,19 @@ pub(super) struct Sort<'a> {
     pub(super) counter: &'a AtomicU64,
     /// Bytes sent with it.
     pub(super) upload: u64,
+    /// Who is asked before each attempt whether it may be sent.
+    pub(super) permit: Option<&'a dyn Permit>,
+}
+
+impl<'a> Sort<'a> {
+    /// A request that nobody is asked about, without a body to speak of.
+    pub(super) fn of(counter: &'a AtomicU64) -> Self {
+        Self {
+            counter,
+            upload: 0,
+            permit: None,
+        }
+    }
 }
 
 impl S3Store {
@@ -122,6 +136,12 @@ impl S3Store {
         let timeout = config.first_byte_timeout + Duration::from_secs(upload_seconds);
         loop {
             let pass = self.pacer.pass().await;
+            if let Some(permit) = sort.permit
+                && let Err(withheld) = permit.ask(false).await
+            {
+                let kind = Kind::Withheld(withheld.is_final);
+                return Err(patience.failure(kind, withheld.reason));
+            }
             if patience.attempts > 0 {
                 Counters::add(&self.counters.retries, 1);
             }

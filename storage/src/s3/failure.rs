@@ -37,6 +37,8 @@ pub(super) enum Kind {
     Refused(Scope, &'static str),
     /// Whoever hands out credentials fails, perhaps for a moment.
     NoCredentials,
+    /// There is no leave to send the request; true: for good.
+    Withheld(bool),
     /// The request can't ever succeed, with the way out if there is a known one.
     Hopeless(&'static str),
 }
@@ -84,6 +86,11 @@ impl Failure {
                 scope: Scope::Store,
                 reason: format!("{} ({CREDENTIALS_ADVICE})", self.words),
                 source: None,
+            },
+            Kind::Withheld(is_final) => Error::Withheld {
+                uri,
+                reason: self.words,
+                is_final,
             },
             Kind::Hopeless(advice) => {
                 let reason = format!("the server says: {}{advice}", self.words);

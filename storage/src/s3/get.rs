@@ -52,10 +52,7 @@ impl S3Store {
                 .key(&full_key)
                 .send()
         };
-        let sort = Sort {
-            counter: &self.counters.head,
-            upload: 0,
-        };
+        let sort = Sort::of(&self.counters.head);
         let answer = self
             .send(sort, request)
             .await
@@ -225,10 +222,7 @@ impl S3Store {
                 .set_if_match(etag.map(quoted))
                 .send()
         };
-        let sort = Sort {
-            counter: &self.counters.get,
-            upload: 0,
-        };
+        let sort = Sort::of(&self.counters.get);
         self.send_patiently(sort, patience, request).await
     }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use async_trait::async_trait;
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::types::EncodingType;
+use crds::prefix::percent_decode;
 
 use super::attempt::Sort;
 use super::fanout::Fanout;
@@ -13,7 +14,6 @@ use crate::error::{Error, Result};
 use crate::key::{self, Role, WRITER_LOCK};
 use crate::listing::{Item, Page, Source};
 use crate::store::ObjectMeta;
-use crate::uri::percent_decode;
 
 /// Most characters of a key; a server that lists longer ones is none.
 const LONGEST_KEY: usize = 1024;
@@ -303,10 +303,7 @@ impl S3Store {
                 .set_continuation_token(wanted.token.map(str::to_string))
                 .send()
         };
-        let sort = Sort {
-            counter: &self.counters.list,
-            upload: 0,
-        };
+        let sort = Sort::of(&self.counters.list);
         let answer = self
             .send(sort, request)
             .await

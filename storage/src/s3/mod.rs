@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::key;
 use crate::listing;
 use crate::store::{
-    ETag, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Store,
+    ETag, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts, Store,
 };
 use pace::Pacer;
 
@@ -141,7 +141,19 @@ impl Store for S3Store {
 
     async fn put(&self, key: &str, payload: Payload, condition: PutCondition) -> Result<Published> {
         key::check(&self.uri, key)?;
-        self.publish(key, &payload, &condition).await
+        self.publish(key, &payload, &condition, None).await
+    }
+
+    async fn put_permitted(
+        &self,
+        key: &str,
+        payload: Payload,
+        condition: PutCondition,
+        permit: Arc<dyn Permit>,
+    ) -> Result<Published> {
+        key::check(&self.uri, key)?;
+        self.publish(key, &payload, &condition, Some(&*permit))
+            .await
     }
 
     async fn delete(&self, key: &str, expected: Option<&ETag>) -> Result<()> {

@@ -9,7 +9,7 @@ use super::failure::{Failure, Kind};
 use super::get::SHA256;
 use super::put::headers;
 use super::{S3Store, etag_of};
-use crate::store::{ETag, Payload, PutCondition};
+use crate::store::{ETag, Payload, Permit, PutCondition};
 
 const PART: usize = 16 << 20;
 const MOST_PARTS: usize = 10_000;
@@ -21,11 +21,15 @@ impl S3Store {
         key: &str,
         payload: &Payload,
         condition: &PutCondition,
+        permit: Option<&dyn Permit>,
     ) -> Result<ETag, Failure> {
         let full_key = self.full_key(key);
         let upload = self.begin_upload(&full_key, payload).await?;
         let outcome = match self.send_parts(&full_key, &upload, payload).await {
-            Ok(parts) => self.complete(&full_key, &upload, parts, condition).await,
+            Ok(parts) => {
+                let upload = (&*full_key, &*upload);
+                self.complete(upload, parts, condition, permit).await
+            }
             Err(failure) => Err(failure),
         };
         if let Err(failure) = &outcome
@@ -53,10 +57,7 @@ impl S3Store {
                 .metadata(SHA256, &payload.sha256)
                 .send()
         };
-        let sort = Sort {
-            counter: &self.counters.put,
-            upload: 0,
-        };
+        let sort = Sort::of(&self.counters.put);
         let answer = self.send(sort, request).await?;
         answer.upload_id.ok_or_else(|| {
             let words = "an upload was begun without an id".to_string();
@@ -82,6 +83,7 @@ impl S3Store {
                 let sort = Sort {
                     counter: &self.counters.put,
                     upload: bytes.len() as u64,
+                    permit: None,
                 };
                 let request = || {
                     client
@@ -108,10 +110,10 @@ impl S3Store {
 
     async fn complete(
         &self,
-        full_key: &str,
-        upload: &str,
+        (full_key, upload): (&str, &str),
         parts: Vec<CompletedPart>,
         condition: &PutCondition,
+        permit: Option<&dyn Permit>,
     ) -> Result<ETag, Failure> {
         let client = self.connection.client().await;
         let (if_none_match, if_match) = headers(condition);
@@ -133,6 +135,7 @@ impl S3Store {
             counter: &self.counters.put,
             // Servers may take minutes to join the parts; a second for each.
             upload: (parts.parts().len() as u64) << 20,
+            permit,
         };
         let answer = self.send(sort, request).await?;
         Ok(etag_of(answer.e_tag()))
@@ -148,10 +151,7 @@ impl S3Store {
                 .upload_id(upload)
                 .send()
         };
-        let sort = Sort {
-            counter: &self.counters.delete,
-            upload: 0,
-        };
+        let sort = Sort::of(&self.counters.delete);
         match self.send(sort, request).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.kind == Kind::Missing => Ok(()),

@@ -9,7 +9,7 @@ use super::{S3Store, etag_of, quoted};
 use crate::content::sha256_hex;
 use crate::counting::Counters;
 use crate::error::{Error, Result};
-use crate::store::{ETag, Payload, Published, PutCondition};
+use crate::store::{ETag, Payload, Permit, Published, PutCondition};
 
 /// Larger objects are sent in parts.
 pub(super) const SINGLE_PUT: usize = 64 << 20;
@@ -31,12 +31,13 @@ impl S3Store {
         key: &str,
         payload: &Payload,
         condition: &PutCondition,
+        permit: Option<&dyn Permit>,
     ) -> Result<Published> {
         for _ in 0..VANISHED_ATTEMPTS {
             let outcome = if payload.bytes.len() > SINGLE_PUT {
-                self.put_in_parts(key, payload, condition).await
+                self.put_in_parts(key, payload, condition, permit).await
             } else {
-                self.put_at_once(key, payload, condition).await
+                self.put_at_once(key, payload, condition, permit).await
             };
             let failure = match outcome {
                 Ok(etag) => {
@@ -66,6 +67,7 @@ impl S3Store {
         key: &str,
         payload: &Payload,
         condition: &PutCondition,
+        permit: Option<&dyn Permit>,
     ) -> Result<ETag, Failure> {
         let full_key = self.full_key(key);
         let (if_none_match, if_match) = headers(condition);
@@ -84,6 +86,7 @@ impl S3Store {
         let sort = Sort {
             counter: &self.counters.put,
             upload: payload.bytes.len() as u64,
+            permit,
         };
         let answer = self.send(sort, request).await?;
         Ok(etag_of(answer.e_tag()))
@@ -136,10 +139,7 @@ impl S3Store {
                 .set_if_match(expected.map(quoted))
                 .send()
         };
-        let sort = Sort {
-            counter: &self.counters.delete,
-            upload: 0,
-        };
+        let sort = Sort::of(&self.counters.delete);
         match self.send(sort, request).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.kind == Kind::Missing => Ok(()),

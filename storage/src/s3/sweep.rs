@@ -24,10 +24,7 @@ impl S3Store {
                     .set_upload_id_marker(upload_marker.clone())
                     .send()
             };
-            let sort = Sort {
-                counter: &self.counters.list,
-                upload: 0,
-            };
+            let sort = Sort::of(&self.counters.list);
             let answer = self
                 .send(sort, request)
                 .await

@@ -1,9 +1,10 @@
 //! Keeping a lock and noticing its loss: what is asked before each publication.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use time::OffsetDateTime;
 use tokio::sync::{Mutex, watch};
 
@@ -13,7 +14,7 @@ use super::document;
 use super::error::StateError;
 use super::layout;
 use super::lock::{self, Identity, LockFile, LockState, Standing, Tenure};
-use crate::store::{ETag, PutCondition, Store};
+use crate::store::{ETag, Permit, PutCondition, Store, Withheld};
 
 /// How old the last look at a lock may be when something is published.
 pub const DEFAULT_MAX_LOOK_AGE: Duration = Duration::from_secs(5);
@@ -63,6 +64,15 @@ pub enum FenceError {
     /// For now: the lock has expired and can't be read or renewed.
     #[error("can't tell whether the writer lock is still held: {0}")]
     Unknown(#[from] StateError),
+}
+
+impl From<FenceError> for Withheld {
+    fn from(error: FenceError) -> Self {
+        Self {
+            reason: error.to_string(),
+            is_final: matches!(error, FenceError::Lost(_)),
+        }
+    }
 }
 
 /// Tells whether the prefix may still be written. Cheap to clone and to ask.
@@ -120,6 +130,7 @@ impl Fence {
                 looked,
                 renewed: looked,
             }),
+            granted: StdMutex::default(),
             lost: watch::channel(None).0,
         };
         Ok(Self::new(Arc::new(core)))
@@ -130,7 +141,7 @@ impl Fence {
     /// meanwhile (a process that was stopped, a store that was away) takes it up again if
     /// nobody else has: that write is a compare-and-swap, so it fails if anybody did.
     pub async fn check(&self) -> Result<(), FenceError> {
-        self.core.check().await
+        self.core.check(false).await
     }
 
     /// Whether the lock is known to be lost. Looks at nothing.
@@ -151,6 +162,17 @@ impl Fence {
     /// The run that holds the prefix.
     pub fn run(&self) -> &RunId {
         &self.core.identity.run
+    }
+}
+
+#[async_trait]
+impl Permit for Fence {
+    async fn ask(&self, anew: bool) -> Result<(), Withheld> {
+        Ok(self.core.check(anew).await?)
+    }
+
+    fn holds(&self) -> bool {
+        !self.is_lost() && self.core.is_granted()
     }
 }
 
@@ -180,51 +202,88 @@ pub(crate) struct Core {
     pub(crate) max_look_age: Duration,
     pub(crate) role: Role,
     pub(crate) seen: Mutex<Seen>,
+    /// When leave to publish was given last, and for how long.
+    pub(crate) granted: StdMutex<Option<(Moment, Duration)>>,
     pub(crate) lost: watch::Sender<Option<Lost>>,
 }
 
 impl Core {
-    async fn check(&self) -> Result<(), FenceError> {
+    async fn check(&self, anew: bool) -> Result<(), FenceError> {
         self.fail_if_lost()?;
         let mut seen = self.seen.lock().await;
         self.fail_if_lost()?;
+        let checked = match self.role {
+            Role::Holder => self.check_held(&mut seen, anew).await,
+            Role::Follower => self.check_followed(&mut seen, anew).await,
+        };
+        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        *granted = checked.is_ok().then(|| self.grant(&seen));
+        checked
+    }
+
+    async fn check_held(&self, seen: &mut Seen, anew: bool) -> Result<(), FenceError> {
         let now = self.clock.now();
-        match self.role {
-            Role::Holder => {
-                if now.since(&seen.renewed) >= self.ttl {
-                    return self.rewrite(&mut seen, lock::renew).await;
-                }
-                if now.since(&seen.looked) < self.max_look_age {
-                    return Ok(());
-                }
-                match self.look(&mut seen).await {
-                    // Until it expires nobody takes it over.
-                    Err(FenceError::Unknown(error)) => {
-                        tracing::debug!(%error, "the writer lock can't be read; it hasn't expired");
-                        Ok(())
-                    }
-                    other => other,
-                }
-            }
-            Role::Follower => {
-                let has_expired = now.wall > seen.file.expires_at;
-                let max_look_age = if has_expired {
-                    self.max_look_age.min(MAX_LOOK_AGE_EXPIRED)
-                } else {
-                    self.max_look_age
-                };
-                if now.since(&seen.looked) < max_look_age {
-                    return Ok(());
-                }
-                match self.look(&mut seen).await {
-                    Err(FenceError::Unknown(error)) if !has_expired => {
-                        tracing::debug!(%error, "the writer lock can't be read; it hasn't expired");
-                        Ok(())
-                    }
-                    other => other,
-                }
-            }
+        if now.since(&seen.renewed) >= self.ttl {
+            return self.rewrite(seen, lock::renew).await;
         }
+        if !anew && now.since(&seen.looked) < self.max_look_age {
+            return Ok(());
+        }
+        match self.look(seen).await {
+            // Until it expires nobody takes it over.
+            Err(FenceError::Unknown(error)) if !anew => {
+                tracing::debug!(%error, "the writer lock can't be read; it hasn't expired");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn check_followed(&self, seen: &mut Seen, anew: bool) -> Result<(), FenceError> {
+        let now = self.clock.now();
+        let has_expired = now.wall > seen.file.expires_at;
+        let max_look_age = if has_expired {
+            self.max_look_age.min(MAX_LOOK_AGE_EXPIRED)
+        } else {
+            self.max_look_age
+        };
+        if !anew && now.since(&seen.looked) < max_look_age {
+            return Ok(());
+        }
+        match self.look(seen).await {
+            Err(FenceError::Unknown(error)) if !has_expired && !anew => {
+                tracing::debug!(%error, "the writer lock can't be read; it hasn't expired");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// From when and for how long a check that has just passed is good: until another look is
+    /// due, or where none can be had until the lock expires.
+    fn grant(&self, seen: &Seen) -> (Moment, Duration) {
+        let now = self.clock.now();
+        let until_expiry = match self.role {
+            Role::Holder => self.ttl.saturating_sub(now.since(&seen.renewed)),
+            Role::Follower => {
+                Duration::try_from(seen.file.expires_at - now.wall).unwrap_or_default()
+            }
+        };
+        let max_look_age = match until_expiry {
+            Duration::ZERO => self.max_look_age.min(MAX_LOOK_AGE_EXPIRED),
+            _ => self.max_look_age,
+        };
+        let until_look = max_look_age.saturating_sub(now.since(&seen.looked));
+        let limit = match (until_look, until_expiry) {
+            (Duration::ZERO, until) | (until, Duration::ZERO) => until,
+            (until_look, until_expiry) => until_look.min(until_expiry),
+        };
+        (now, limit)
+    }
+
+    fn is_granted(&self) -> bool {
+        let granted = *self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        granted.is_some_and(|(since, limit)| self.clock.now().since(&since) < limit)
     }
 
     /// Says that the holder is alive.

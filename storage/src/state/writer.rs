@@ -213,6 +213,7 @@ impl WriterLock {
             max_look_age,
             role: Role::Holder,
             seen: Mutex::new(seen),
+            granted: std::sync::Mutex::default(),
             lost: watch::channel(None).0,
         });
         let renewal = tokio::spawn(keep_renewing(Arc::clone(&core))).abort_handle();
