@@ -18,6 +18,11 @@ use crate::error::ShardError;
 
 const MAGIC: &[u8; 4] = b"PAR1";
 const TRAILER: u64 = 8;
+/// A longer footer, in bytes, is not read: parsed, it takes several times as much, and one of a
+/// hundred thousand column chunks is a tenth of this.
+const LARGEST_FOOTER: u64 = 64 << 20;
+/// Rows are counted in 32 bits.
+const MOST_ROWS: i64 = u32::MAX as i64 - 1;
 /// Neighbouring ranges at the end of a file count as one tail up to this gap, in bytes.
 const TAIL_GAP: u64 = 64 << 10;
 const SMALLEST_TAIL: u64 = 64 << 10;
@@ -209,6 +214,7 @@ impl ParquetFile {
                     ),
                 ));
             }
+            check_length(footer_length).map_err(|reason| ShardError::malformed(&uri, reason))?;
             if needed > tail {
                 hint.grow(needed);
                 tail = needed;
@@ -297,6 +303,12 @@ impl ParquetFile {
                     return Err(ShardError::malformed(&self.uri, reason));
                 }
             }
+        }
+        if rows > MOST_ROWS {
+            return Err(ShardError::malformed(
+                &self.uri,
+                format!("the footer says {rows} rows; a shard has {MOST_ROWS} at most"),
+            ));
         }
         if rows != declared {
             return Err(ShardError::malformed(
@@ -459,6 +471,15 @@ fn footer_length(tail: &[u8]) -> Result<u64, String> {
     }
     let length = u32::from_le_bytes([trailer[0], trailer[1], trailer[2], trailer[3]]);
     Ok(u64::from(length))
+}
+
+fn check_length(footer: u64) -> Result<(), String> {
+    if footer > LARGEST_FOOTER {
+        return Err(format!(
+            "the footer claims {footer} bytes; one of more than {LARGEST_FOOTER} is not read"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

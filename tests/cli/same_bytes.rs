@@ -115,22 +115,12 @@ spec:
 ",
         root = fixture.root()
     );
-    let mut running = fixture
+    let running = fixture
         .worker("run", &text)
         .arguments("--memory 128MiB --threads 2")
         .start();
-    let status = format!("/proc/{}/status", running.id());
-    let mut highest = 0;
-    running.until(|| {
-        // In KiB; gone with the process.
-        let status = std::fs::read_to_string(&status).unwrap_or_default();
-        let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-        let peak = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-        highest = highest.max(peak.unwrap_or(0));
-        false
-    });
-    running.wait().expect(0);
-    assert!(highest > 0, "the memory of the process was never seen");
+    let (ended, highest) = running.wait_measured();
+    ended.expect(0);
     assert!(highest < 200 << 10, "{highest} KiB at the peak");
     assert_eq!(fixture.shards("out").len(), 60);
 }

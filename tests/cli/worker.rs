@@ -135,6 +135,22 @@ impl Running {
         }
     }
 
+    /// Waits for its end, and tells the most memory that it had, in KiB.
+    pub fn wait_measured(mut self) -> (Ended, u64) {
+        let status = format!("/proc/{}/status", self.id());
+        let mut highest = 0;
+        self.until(|| {
+            // Gone with the process.
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+            let peak = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+            highest = highest.max(peak.unwrap_or(0));
+            false
+        });
+        assert!(highest > 0, "the memory of the process was never seen");
+        (self.wait(), highest)
+    }
+
     /// Waits for its end.
     pub fn wait(mut self) -> Ended {
         let ended = !self.until(|| false);

@@ -186,6 +186,25 @@ impl Run {
     }
 }
 
+/// A GIF whose screen is small and whose first frame is not.
+fn wide_frame(width: u16, height: u16) -> Vec<u8> {
+    let mut bytes = b"GIF89a\x08\0\x08\0\x80\0\0\0\0\0\xff\xff\xff".to_vec();
+    bytes.extend(b"\x21\xf9\x04\0\0\0\0\0\x2c\0\0\0\0");
+    bytes.extend(width.to_le_bytes());
+    bytes.extend(height.to_le_bytes());
+    bytes.extend(b"\0\x02\x02\x4c\x01\0\x3b");
+    bytes
+}
+
+/// A decoder makes the whole frame before it cuts it to the screen.
+#[test]
+fn a_frame_larger_than_its_screen_counts_as_it_is() {
+    let images = [Some(wide_frame(1000, 1001)), Some(wide_frame(1000, 999))];
+    let reasons = Run::new(&images, json!({"maxPixels": 1_000_000})).reasons();
+    assert_eq!(reasons[0], some("too_large"));
+    assert_ne!(reasons[1], some("too_large"));
+}
+
 /// Memory decides how large an image may be, not whether the run survives.
 #[test]
 fn small_memory_costs_large_images_only() {

@@ -16,6 +16,9 @@ use crate::filters::column::page_header::{PageHeader, PageKind, malformed};
 pub const NO_IMAGE: u32 = u32::MAX;
 /// Levels and places of a page, which are held, are smaller than this.
 const LARGEST_LEVELS: usize = 64 << 20;
+/// Images that a dictionary may have beyond a row group's rows. What is measured of each is held
+/// until the rows are known, and a dictionary is for values that occur.
+const UNUSED_IMAGES: usize = 64 << 10;
 
 /// What the footer says of a chunk.
 #[derive(Debug, Clone, Copy)]
@@ -113,6 +116,12 @@ struct Page<'a, R: Read> {
 
 impl<R: Read> Page<'_, R> {
     fn read_dictionary(&mut self, values: usize) -> io::Result<(u32, u32)> {
+        if values > self.shape.rows.saturating_add(UNUSED_IMAGES) {
+            return Err(malformed(&format!(
+                "a dictionary of {values} images for {} rows; write the column without one",
+                self.shape.rows
+            )));
+        }
         let first = self.sink.images();
         let mut values_of = Values {
             source: Decompressed::open(&mut self.body, self.shape.codec)?,

@@ -202,6 +202,11 @@ fn read(
     budget: ByteBudget,
     runtime: &Handle,
 ) -> Result<Rows, ShardError> {
+    let mut rows = Vec::new();
+    rows.try_reserve_exact(column.rows).map_err(|_| {
+        let reason = format!("the footer's {} rows don't fit into memory", column.rows);
+        ShardError::malformed(&column.uri, reason)
+    })?;
     let mut batcher = Batcher {
         batches,
         budget,
@@ -209,7 +214,7 @@ fn read(
         images: Vec::new(),
         bytes: 0,
         sent: 0,
-        rows: Vec::with_capacity(column.rows),
+        rows,
     };
     for (_, shape) in &column.chunks {
         let before = source.taken;

@@ -34,7 +34,7 @@ const MEASURING_BYTES_PER_PIXEL: u64 = 2;
 impl Limits {
     /// Refuses what the header shows to be too much, before anything is allocated.
     pub fn check(&self, header: &Header) -> Result<(), Reason> {
-        let pixels = header.pixels();
+        let pixels = header.decoded_pixels;
         if pixels > self.pixels || self.memory_of(header) > self.memory {
             return Err(Reason::TooLarge);
         }
@@ -50,7 +50,7 @@ impl Limits {
         // A map of edges has whole words a row.
         let maps = u64::from(header.width).div_ceil(64) * u64::from(header.height) * 17;
         let a_pixel = header.bytes_per_pixel + MEASURING_BYTES_PER_PIXEL;
-        header.pixels() * a_pixel + maps
+        header.decoded_pixels.saturating_mul(a_pixel) + maps
     }
 }
 

@@ -17,6 +17,10 @@ use crate::filters::header::{Format, Header};
 use crate::filters::pixels::Layout;
 use crate::filters::reason::Reason;
 
+/// Bytes that a PNG's profile and texts may take beside its pixels: the largest profiles in use
+/// have a few MiB.
+const BESIDE_PIXELS: u64 = 8 << 20;
+
 /// Decodes an image.
 pub fn decode(
     bytes: &[u8],
@@ -29,9 +33,14 @@ pub fn decode(
     let mut allowed = image::Limits::no_limits();
     allowed.max_alloc = Some(limits.memory);
     let decoded = match header.format {
-        Format::Png => PngDecoder::with_limits(source, allowed.clone())
-            .map_err(reason)
-            .and_then(|decoder| read(decoder, header, allowed, samples)),
+        Format::Png => {
+            // A profile that inflates to more is passed over by the decoder.
+            let needed = limits.memory_of(header) + 2 * bytes.len() as u64 + BESIDE_PIXELS;
+            allowed.max_alloc = Some(limits.memory.min(needed));
+            PngDecoder::with_limits(source, allowed.clone())
+                .map_err(reason)
+                .and_then(|decoder| read(decoder, header, allowed, samples))
+        }
         Format::WebP => open(WebPDecoder::new(source), header, allowed, samples),
         Format::Gif => open(GifDecoder::new(source), header, allowed, samples),
         Format::Bmp => open(BmpDecoder::new(source), header, allowed, samples),

@@ -42,6 +42,8 @@ pub struct Header {
     pub bytes_per_pixel: u64,
     /// Times that the pixels are gone through while they are decoded.
     pub passes: u64,
+    /// Pixels that the decoder makes: a frame of a GIF may be larger than the image.
+    pub decoded_pixels: u64,
 }
 
 impl Header {
@@ -76,6 +78,7 @@ impl Header {
             quality: None,
             bytes_per_pixel,
             passes: 1,
+            decoded_pixels: u64::from(width) * u64::from(height),
         }
     }
 }

@@ -41,12 +41,48 @@ pub fn png(bytes: &[u8]) -> Result<Header, Reason> {
     has_pixels.then_some(header).ok_or(Reason::Truncated)
 }
 
-/// GIF: the logical screen.
+/// GIF: the logical screen, and the first frame, which is decoded whole before it is cut to the
+/// screen.
 pub fn gif(bytes: &[u8]) -> Result<Header, Reason> {
     let size = le16(bytes, 6).zip(le16(bytes, 8));
     let (width, height) = size.ok_or(Reason::Truncated)?;
     // The screen, and a frame that may be smaller.
-    Ok(Header::new(Format::Gif, width.into(), height.into(), 9))
+    let mut header = Header::new(Format::Gif, width.into(), height.into(), 9);
+    if let Some((width, height)) = first_frame(bytes) {
+        let frame = u64::from(width) * u64::from(height);
+        header.decoded_pixels = header.decoded_pixels.max(frame);
+    }
+    Ok(header)
+}
+
+/// Width and height of the first frame of a GIF, if its blocks lead there.
+fn first_frame(bytes: &[u8]) -> Option<(u16, u16)> {
+    const EXTENSION: u8 = 0x21;
+    const FRAME: u8 = 0x2c;
+    /// Bytes before the colours of the screen.
+    const SCREEN: usize = 13;
+    let colours = |flags: u8| {
+        if flags & 0x80 > 0 {
+            3 << ((flags & 7) + 1)
+        } else {
+            0
+        }
+    };
+    let mut at = SCREEN + colours(*bytes.get(10)?);
+    loop {
+        match *bytes.get(at)? {
+            FRAME => return le16(bytes, at + 5).zip(le16(bytes, at + 7)),
+            EXTENSION => {
+                at += 2;
+                // Sub-blocks, the last of which is empty.
+                while let length @ 1.. = usize::from(*bytes.get(at)?) {
+                    at += 1 + length;
+                }
+                at += 1;
+            }
+            _ => return None,
+        }
+    }
 }
 
 /// BMP: the information header, old or new.
