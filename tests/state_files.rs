@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use fixtures::{NOW, main_meta, open, path, run, tag};
 use storage::state::batch::{Batch, WorkItem};
+use storage::state::clock::SystemClock;
+use storage::state::fence::{DEFAULT_MAX_LOOK_AGE, Fence, FenceError};
 use storage::state::item_lines::{read_lines, write_item_lines};
 use storage::state::lock::LockFile;
 use storage::state::manifest::{Manifest, Totals};
@@ -21,7 +23,8 @@ use storage::state::report::{
 };
 use storage::state::sentinel::Sentinel;
 use storage::state::shard_lines::{LinesHeader, MainShard, ShardLine, ShardStatus};
-use storage::state::{frozen_job, layout};
+use storage::state::{StateError, frozen_job, layout, limits};
+use storage::{Payload, PutCondition, Store};
 
 fn plan_line(chunk: u64, number: u64) -> PlanLine {
     let main = main_meta(number);
@@ -434,4 +437,105 @@ fn the_documented_examples_are_the_formats() {
         panic!()
     };
     is_documented_as::<Sentinel>(sentinel);
+}
+
+/// Somebody else's file in the place of a state file.
+async fn plant(store: &dyn Store, key: &str, bytes: Vec<u8>) {
+    let payload = Payload::new(bytes);
+    store.put(key, payload, PutCondition::Create).await.unwrap();
+}
+
+fn is_left_alone<T: std::fmt::Debug>(read: Result<T, StateError>, key: &str) {
+    let error = read.unwrap_err();
+    assert!(matches!(error, StateError::TooLarge { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains(key) && text.contains("no more than"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn files_that_are_too_large_are_not_read() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, run) = (open(&root), run(1));
+    let oversized = |limit: u64| vec![b' '; usize::try_from(limit).unwrap() + 1];
+    let keys = [
+        (layout::WRITER.to_owned(), limits::LOCK),
+        (layout::MANIFEST.to_owned(), limits::MANIFEST),
+        (layout::SENTINEL.to_owned(), limits::SENTINEL),
+        (layout::frozen_job(&run), limits::FROZEN_JOB),
+        (layout::plan_summary(&run), limits::PLAN_SUMMARY),
+        (layout::plan_part(&run, 0), limits::PLAN_PART.file),
+        (layout::batch(&run, 0, 1), limits::BATCH),
+        (layout::chunk_report(&run, 0), limits::REPORT),
+        (layout::chunk_lines(&run, 0), limits::SHARD_LINES.file),
+    ];
+    for (key, limit) in &keys {
+        plant(&*store, key, oversized(*limit)).await;
+    }
+    let before = store.requests().bytes_read;
+    let (clock, age) = (Arc::new(SystemClock::default()), DEFAULT_MAX_LOOK_AGE);
+    let fence = Fence::follow(Arc::clone(&store), &run, 1, clock, age).await;
+    let Err(FenceError::Unknown(error)) = fence else {
+        panic!("{fence:?}");
+    };
+    is_left_alone(Err::<(), _>(error), layout::WRITER);
+    let store = &*store;
+    is_left_alone(Manifest::load(store).await, layout::MANIFEST);
+    is_left_alone(Sentinel::read(store).await, layout::SENTINEL);
+    is_left_alone(frozen_job::read(store, &run).await, "job.json");
+    is_left_alone(PlanSummary::read(store, &run).await, "plan.json");
+    let part = PlanReader::open_part(store, &run, 0).await;
+    is_left_alone(part.map(|part| part.header().clone()), "part-");
+    is_left_alone(Batch::read(store, &run, 0, 1).await, "batches/");
+    is_left_alone(ChunkReport::read(store, &run, 0).await, "chunks/");
+    is_left_alone(read_lines(store, &run, "d", 0).await, "chunks/");
+    assert_eq!(store.requests().bytes_read, before, "a body was read");
+}
+
+#[tokio::test]
+async fn a_report_with_more_than_workers_write_is_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(&root);
+    let report = |chunk, change: &dyn Fn(&mut Counts)| {
+        let (run, digest, pod) = (run(1), "d".to_owned(), "pod".to_owned());
+        let mut report = ChunkReport::new(run, digest, chunk, pod, 9, NOW);
+        change(&mut report.counts);
+        report
+    };
+    let names = |count: usize| (0..count).map(|number| format!("{number}"));
+    let reasons = |count: usize| {
+        let errors = names(count).map(|name| (name, Default::default()));
+        errors.collect::<BTreeMap<_, _>>()
+    };
+    let columns = |count: usize| {
+        let columns = names(count).map(|name| (name, ColumnCounts::default()));
+        columns.collect::<BTreeMap<_, _>>()
+    };
+    let reports = [
+        report(0, &|counts| counts.row_errors = reasons(20_000)),
+        report(1, &|counts| counts.columns = columns(limits::COLUMNS + 1)),
+        report(2, &|counts| {
+            let long = "x".repeat(limits::NAME + 1);
+            counts.columns.insert(long, ColumnCounts::default());
+        }),
+    ];
+    for report in reports {
+        let key = layout::chunk_report(&report.run, report.chunk);
+        plant(&*store, &key, serde_json::to_vec(&report).unwrap()).await;
+        is_left_alone(
+            ChunkReport::read(&*store, &run(1), report.chunk).await,
+            &key,
+        );
+    }
+    // A writer keeps to it by leaving out.
+    let mut many = report(3, &|counts| counts.row_errors = reasons(100));
+    let mut writer = ReportWriter::new(Arc::clone(&store));
+    writer.write(&mut many, NOW).await.unwrap();
+    let read = ChunkReport::read(&*store, &run(1), 3)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(read.counts.row_errors.len(), limits::REASONS);
 }

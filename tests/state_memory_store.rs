@@ -114,16 +114,24 @@ impl Store for MemoryStore {
         stream::once(page).boxed()
     }
 
-    async fn list_folder(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
+    async fn list_bounded(&self, folder: &str, limit: usize) -> Result<Vec<ObjectMeta>> {
         self.bucket.interleave().await;
-        Ok(self.listed(folder))
+        let listed = self.listed(folder);
+        if listed.len() > limit {
+            return Err(Error::TooLarge {
+                uri: self.error_uri(folder),
+                found: format!("{} objects", listed.len()),
+                limit: limit as u64,
+            });
+        }
+        Ok(listed)
     }
 
     async fn head(&self, key: &str) -> Result<ObjectMeta> {
         Ok(self.read(key).await?.0)
     }
 
-    async fn read(&self, key: &str) -> Result<(ObjectMeta, Bytes)> {
+    async fn read_bounded(&self, key: &str, limit: u64) -> Result<(ObjectMeta, Bytes)> {
         self.bucket.interleave().await;
         let found = self
             .bucket
@@ -135,6 +143,13 @@ impl Store for MemoryStore {
         let (etag, bytes) = found.ok_or_else(|| Error::NotFound {
             uri: self.error_uri(key),
         })?;
+        if bytes.len() as u64 > limit {
+            return Err(Error::TooLarge {
+                uri: self.error_uri(key),
+                found: format!("{} bytes", bytes.len()),
+                limit,
+            });
+        }
         Ok((
             ObjectMeta {
                 key: key.to_owned(),

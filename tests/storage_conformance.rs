@@ -79,6 +79,7 @@ both_stores![
     bad_keys_are_refused,
     ranges_are_exact,
     changed_objects_are_refused,
+    large_objects_are_left_alone,
     missing_objects_are_told,
     keys_are_opaque,
     listing_is_in_byte_order,

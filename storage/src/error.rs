@@ -87,6 +87,17 @@ pub enum Error {
         is_final: bool,
     },
 
+    /// An object, or the number of objects in a folder, is beyond what the reader takes in.
+    #[error("{uri} has {found}, and no more than {limit} are read")]
+    TooLarge {
+        /// The object or folder.
+        uri: String,
+        /// How much it has: "123 bytes".
+        found: String,
+        /// The most that is read.
+        limit: u64,
+    },
+
     /// A URI, key, range or answer that can't be worked with.
     #[error("{uri}: {reason}")]
     Invalid {
@@ -150,6 +161,7 @@ impl Error {
             | Self::Refused { uri, .. }
             | Self::Unavailable { uri, .. }
             | Self::Withheld { uri, .. }
+            | Self::TooLarge { uri, .. }
             | Self::Invalid { uri, .. }
             | Self::Io { uri, .. } => uri,
         }
@@ -161,6 +173,34 @@ impl Error {
             reason: withheld.reason,
             is_final: withheld.is_final,
         }
+    }
+
+    /// Refuses an object that is larger than the reader takes in.
+    pub(crate) fn check_size(uri: impl FnOnce() -> String, size: u64, limit: u64) -> Result<()> {
+        if size <= limit {
+            return Ok(());
+        }
+        Err(Self::TooLarge {
+            uri: uri(),
+            found: format!("{size} bytes"),
+            limit,
+        })
+    }
+
+    /// Refuses a folder with more objects than the reader takes in.
+    pub(crate) fn check_count(
+        uri: impl FnOnce() -> String,
+        count: usize,
+        limit: usize,
+    ) -> Result<()> {
+        if count <= limit {
+            return Ok(());
+        }
+        Err(Self::TooLarge {
+            uri: uri(),
+            found: format!("{count} objects or more"),
+            limit: limit as u64,
+        })
     }
 
     pub(crate) fn invalid(uri: impl Into<String>, reason: impl Into<String>) -> Self {

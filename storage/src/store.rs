@@ -155,7 +155,13 @@ pub trait Store: Debug + Send + Sync {
 
     /// All objects below `folder` (relative, ends in `/` or is empty) whatever their names,
     /// in ascending byte order. For small folders: state files, an index.
-    async fn list_folder(&self, folder: &str) -> Result<Vec<ObjectMeta>>;
+    async fn list_folder(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
+        self.list_bounded(folder, usize::MAX).await
+    }
+
+    /// As [`Store::list_folder`], for folders that somebody else may have filled: no more than
+    /// `limit` objects and a page are held, and a folder that has more is `Error::TooLarge`.
+    async fn list_bounded(&self, folder: &str, limit: usize) -> Result<Vec<ObjectMeta>>;
 
     /// Those of `keys` that exist. `keys` are in ascending byte order, and so is the answer.
     /// Where a store can list from a key on, neighbours are answered for by one request a
@@ -168,7 +174,13 @@ pub trait Store: Debug + Send + Sync {
     async fn head(&self, key: &str) -> Result<ObjectMeta>;
 
     /// A whole object and its metadata.
-    async fn read(&self, key: &str) -> Result<(ObjectMeta, Bytes)>;
+    async fn read(&self, key: &str) -> Result<(ObjectMeta, Bytes)> {
+        self.read_bounded(key, u64::MAX).await
+    }
+
+    /// As [`Store::read`], for objects that somebody else may have written: one of more than
+    /// `limit` bytes is `Error::TooLarge`, and nothing of its body is taken in.
+    async fn read_bounded(&self, key: &str, limit: u64) -> Result<(ObjectMeta, Bytes)>;
 
     /// Ranges of one object, in the order asked for. Neighbours are fetched together where the
     /// gap costs less than another request. With `expected`, a changed object is

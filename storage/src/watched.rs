@@ -53,6 +53,7 @@ fn is_store_failure(error: &Error) -> bool {
         | Error::Exists { .. }
         | Error::Changed { .. }
         | Error::Withheld { .. }
+        | Error::TooLarge { .. }
         | Error::Invalid { .. } => false,
     }
 }
@@ -68,16 +69,16 @@ impl Store for Watched {
         self.store.list_shards().map(|page| self.note(page)).boxed()
     }
 
-    async fn list_folder(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
-        self.note(self.store.list_folder(folder).await)
+    async fn list_bounded(&self, folder: &str, limit: usize) -> Result<Vec<ObjectMeta>> {
+        self.note(self.store.list_bounded(folder, limit).await)
     }
 
     async fn head(&self, key: &str) -> Result<ObjectMeta> {
         self.note(self.store.head(key).await)
     }
 
-    async fn read(&self, key: &str) -> Result<(ObjectMeta, Bytes)> {
-        self.note(self.store.read(key).await)
+    async fn read_bounded(&self, key: &str, limit: u64) -> Result<(ObjectMeta, Bytes)> {
+        self.note(self.store.read_bounded(key, limit).await)
     }
 
     async fn read_ranges(

@@ -67,7 +67,7 @@ impl Store for Endless {
         stream::iter(0..SHARDS.div_ceil(PAGE)).map(page).boxed()
     }
 
-    async fn list_folder(&self, _: &str) -> Result<Vec<ObjectMeta>> {
+    async fn list_bounded(&self, _: &str, _: usize) -> Result<Vec<ObjectMeta>> {
         Ok(Vec::new())
     }
 
@@ -75,7 +75,7 @@ impl Store for Endless {
         self.refuse(key)
     }
 
-    async fn read(&self, key: &str) -> Result<(ObjectMeta, Bytes)> {
+    async fn read_bounded(&self, key: &str, _: u64) -> Result<(ObjectMeta, Bytes)> {
         self.refuse(key)
     }
 

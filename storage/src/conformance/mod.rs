@@ -23,7 +23,10 @@ pub use listings::{
     listing_finds_nested_locks, listing_is_in_byte_order, listing_passes_over_what_is_no_shard,
     lists_exactly, nothing_is_no_error,
 };
-pub use reads::{changed_objects_are_refused, missing_objects_are_told, ranges_are_exact};
+pub use reads::{
+    changed_objects_are_refused, large_objects_are_left_alone, missing_objects_are_told,
+    ranges_are_exact,
+};
 pub use writes::{
     bad_keys_are_refused, compare_and_swap_loses_nothing, create_is_write_once,
     deletes_are_conditional, leave_is_asked_for, one_of_a_race_wins, put_get_delete,

@@ -74,6 +74,30 @@ pub async fn changed_objects_are_refused(store: &dyn Store) {
     assert!(matches!(stale, Err(Error::Changed { .. })), "{stale:?}");
 }
 
+/// What is larger than the reader takes in is told, with what it has; what is as large is read.
+pub async fn large_objects_are_left_alone(store: &dyn Store) {
+    for name in ["1", "2", "3"] {
+        create(store, &format!("_sidecar/{name}.json"), "four").await;
+    }
+    let key = "_sidecar/1.json";
+    let (meta, bytes) = store.read_bounded(key, 4).await.expect("it is no larger");
+    assert_eq!((meta.size, bytes.as_ref()), (4, &b"four"[..]));
+    let before = store.requests().bytes_read;
+    let error = store.read_bounded(key, 3).await.expect_err("it is larger");
+    let is_told = matches!(&error, Error::TooLarge { uri, limit: 3, .. } if uri.ends_with(key));
+    assert!(is_told && error.to_string().contains("4 bytes"), "{error}");
+    assert_eq!(store.requests().bytes_read, before, "its body was read");
+
+    let listed = store.list_bounded("_sidecar/", 3).await.expect("three");
+    assert_eq!(listed.len(), 3);
+    let error = store.list_bounded("_sidecar/", 2).await.expect_err("three");
+    let is_told = matches!(&error, Error::TooLarge { uri, .. } if uri.ends_with("_sidecar/"));
+    assert!(
+        is_told && error.to_string().contains("3 objects"),
+        "{error}"
+    );
+}
+
 /// What is not there is `NotFound`, with the URI of what was asked for.
 pub async fn missing_objects_are_told(store: &dyn Store) {
     create(store, "a/b.parquet", "one").await;

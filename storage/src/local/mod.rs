@@ -102,10 +102,10 @@ impl Store for LocalStore {
         listing::walk(&self.shared.uri, source, walk::Cursor::root())
     }
 
-    async fn list_folder(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
+    async fn list_bounded(&self, folder: &str, limit: usize) -> Result<Vec<ObjectMeta>> {
         key::check_folder(&self.shared.uri, folder)?;
         let folder = folder.to_string();
-        self.blocking(move |root| walk::list_all(root, &folder))
+        self.blocking(move |root| walk::list_all(root, &folder, limit))
             .await
     }
 
@@ -115,10 +115,11 @@ impl Store for LocalStore {
         self.blocking(move |root| read::head(root, &key)).await
     }
 
-    async fn read(&self, key: &str) -> Result<(ObjectMeta, Bytes)> {
+    async fn read_bounded(&self, key: &str, limit: u64) -> Result<(ObjectMeta, Bytes)> {
         key::check(&self.shared.uri, key)?;
         let key = key.to_string();
-        self.blocking(move |root| read::whole(root, &key)).await
+        self.blocking(move |root| read::whole(root, &key, limit))
+            .await
     }
 
     async fn read_ranges(

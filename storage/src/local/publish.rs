@@ -355,9 +355,9 @@ fn found(root: &Root, key: &str, payload: &Payload, condition: &PutCondition) ->
     if meta.size != payload.bytes.len() as u64 {
         return Err(broken());
     }
-    let (meta, bytes) = match read::whole(root, key) {
+    let (meta, bytes) = match read::whole(root, key, meta.size) {
         Ok(read) => read,
-        Err(Error::NotFound { .. }) => return Err(broken()),
+        Err(Error::NotFound { .. } | Error::TooLarge { .. }) => return Err(broken()),
         Err(error) => return Err(error),
     };
     if sha256_hex(&bytes) != payload.sha256 {

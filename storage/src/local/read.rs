@@ -25,8 +25,9 @@ pub(super) fn head(root: &Root, key: &str) -> Result<ObjectMeta> {
     Ok(version::object(key.to_string(), &metadata))
 }
 
-pub(super) fn whole(root: &Root, key: &str) -> Result<(ObjectMeta, Bytes)> {
+pub(super) fn whole(root: &Root, key: &str, limit: u64) -> Result<(ObjectMeta, Bytes)> {
     let (file, metadata) = open(root, key)?;
+    Error::check_size(|| root.uri_of(key), metadata.len(), limit)?;
     let bytes = read_range(root, key, &file, 0..metadata.len())?;
     check_unchanged(root, key, &file, &metadata)?;
     Ok((version::object(key.to_string(), &metadata), bytes))

@@ -212,9 +212,9 @@ fn nested_lock(root: &Root, folder: &str, name: &str) -> Option<String> {
 }
 
 /// Everything below `folder`, in byte order.
-pub(super) fn list_all(root: &Root, folder: &str) -> Result<Vec<ObjectMeta>> {
+pub(super) fn list_all(root: &Root, top: &str, limit: usize) -> Result<Vec<ObjectMeta>> {
     let mut objects = Vec::new();
-    let mut folders = vec![folder.to_string()];
+    let mut folders = vec![top.to_string()];
     while let Some(folder) = folders.pop() {
         let failed = |error| Error::local(root.uri_of(&folder), "list it", error);
         Counters::add(&root.counters.list, 1);
@@ -235,12 +235,14 @@ pub(super) fn list_all(root: &Root, folder: &str) -> Result<Vec<ObjectMeta>> {
             let key = format!("{folder}{name}");
             if entry.file_type().map_err(failed)?.is_dir() {
                 folders.push(key + "/");
+                Error::check_count(|| root.uri_of(top), folders.len(), limit)?;
                 continue;
             }
             // A link to a folder is left alone here: state is never kept behind one.
             match fs::metadata(entry.path()) {
                 Ok(metadata) if metadata.is_file() && !name.ends_with(TEMPORARY_SUFFIX) => {
                     objects.push(version::object(key, &metadata));
+                    Error::check_count(|| root.uri_of(top), objects.len(), limit)?;
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -72,7 +72,7 @@ impl S3Store {
         })
     }
 
-    pub(super) async fn get_whole(&self, key: &str) -> Result<(ObjectMeta, Bytes)> {
+    pub(super) async fn get_whole(&self, key: &str, limit: u64) -> Result<(ObjectMeta, Bytes)> {
         let error = |failure: Failure| failure.into_error(&self.uri_of(key));
         let mut patience = self.patience();
         let (answer, pass) = self
@@ -80,6 +80,8 @@ impl S3Store {
             .await
             .map_err(error)?;
         let size = self.size_of(key, answer.content_length())?;
+        // The body of an answer that is dropped stays with the server.
+        Error::check_size(|| self.uri_of(key), size, limit)?;
         let etag = etag_of(answer.e_tag());
         let mut progress = Progress {
             wanted: 0..size,

@@ -264,7 +264,7 @@ impl S3Store {
     }
 
     /// Everything below `folder`, in byte order.
-    pub(super) async fn list_all(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
+    pub(super) async fn list_all(&self, folder: &str, limit: usize) -> Result<Vec<ObjectMeta>> {
         let mut objects = Vec::new();
         let mut held = 0;
         let mut token: Option<String> = None;
@@ -280,6 +280,7 @@ impl S3Store {
             held += keys.map(|object| object.key.len()).sum::<usize>();
             self.check_held(folder, held)?;
             objects.extend(listed.objects);
+            Error::check_count(|| self.uri_of(folder), objects.len(), limit)?;
             token = listed.next;
             if token.is_none() {
                 break;

@@ -107,9 +107,9 @@ impl Store for S3Store {
         listing::walk(&self.uri, Arc::new(source), root)
     }
 
-    async fn list_folder(&self, folder: &str) -> Result<Vec<ObjectMeta>> {
+    async fn list_bounded(&self, folder: &str, limit: usize) -> Result<Vec<ObjectMeta>> {
         key::check_folder(&self.uri, folder)?;
-        self.list_all(folder).await
+        self.list_all(folder, limit).await
     }
 
     async fn find(&self, keys: &[String]) -> Result<Vec<ObjectMeta>> {
@@ -124,9 +124,9 @@ impl Store for S3Store {
         Ok(self.look_up(key).await?.meta)
     }
 
-    async fn read(&self, key: &str) -> Result<(ObjectMeta, Bytes)> {
+    async fn read_bounded(&self, key: &str, limit: u64) -> Result<(ObjectMeta, Bytes)> {
         key::check(&self.uri, key)?;
-        self.get_whole(key).await
+        self.get_whole(key, limit).await
     }
 
     async fn read_ranges(

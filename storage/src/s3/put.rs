@@ -114,7 +114,10 @@ impl S3Store {
             Some(sha256) => (details.meta, sha256),
             // Not written by us; copied from a disk, perhaps.
             None => {
-                let (meta, bytes) = self.get_whole(key).await?;
+                let (meta, bytes) = match self.get_whole(key, details.meta.size).await {
+                    Err(Error::TooLarge { .. }) => return broken(),
+                    read => read?,
+                };
                 (meta, sha256_hex(&bytes))
             }
         };

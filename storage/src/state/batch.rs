@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::document::{self, Document, FORMAT_VERSION};
 use super::error::Result;
-use super::{RunId, layout};
+use super::{RunId, layout, limits};
 use crate::store::{PutCondition, Store};
 
 /// A range of plan chunks, what one worker does. In JSON `[first, end]`.
@@ -93,6 +93,7 @@ fn is_zero(epoch: &u64) -> bool {
 
 impl Document for Batch {
     const WHAT: &'static str = "batch of work items";
+    const LIMIT: u64 = limits::BATCH;
 }
 
 impl Batch {

@@ -1,5 +1,7 @@
 //! Reading and writing of small JSON files with a `version`.
 
+use std::fmt::Display;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -18,6 +20,8 @@ const OVERWRITE_ATTEMPTS: usize = 5;
 pub(crate) trait Document: Serialize + DeserializeOwned {
     /// What the file is, for messages: "manifest".
     const WHAT: &'static str;
+    /// Bytes that are read of it, at most.
+    const LIMIT: u64;
 }
 
 #[derive(Deserialize)]
@@ -61,7 +65,30 @@ pub(crate) fn encode<T: Document>(key: &str, document: &T) -> Result<Vec<u8>> {
     let mut bytes =
         serde_json::to_vec_pretty(document).map_err(|error| malformed(key, T::WHAT, error))?;
     bytes.push(b'\n');
+    check_size(key, T::WHAT, bytes.len() as u64, T::LIMIT)?;
     Ok(bytes)
+}
+
+/// Refuses what is larger than what is read of its kind.
+pub(crate) fn check_size(file: &str, what: &'static str, size: u64, limit: u64) -> Result<()> {
+    if size <= limit {
+        return Ok(());
+    }
+    Err(too_large(file, what, format!("{size} bytes"), limit))
+}
+
+/// The error of a file that has more of something than is read of its kind.
+pub(crate) fn too_large(
+    file: &str,
+    what: &'static str,
+    found: impl Display,
+    limit: impl Display,
+) -> StateError {
+    StateError::TooLarge {
+        file: file.to_owned(),
+        what,
+        detail: format!("{found}, and no more than {limit} are read"),
+    }
 }
 
 /// Parses a document of a known version.
@@ -75,20 +102,23 @@ pub(crate) async fn read<T: Document>(
     store: &dyn Store,
     key: &str,
 ) -> Result<Option<(ObjectMeta, T)>> {
-    let Some((meta, bytes)) = read_bytes(store, key).await? else {
+    let Some((meta, bytes)) = read_bytes(store, key, T::WHAT, T::LIMIT).await? else {
         return Ok(None);
     };
     Ok(Some((meta, decode(&uri(store, key), &bytes)?)))
 }
 
-/// Reads an object; `None` if there is none.
+/// Reads a file of `limit` bytes at most; `None` if there is none.
 pub(crate) async fn read_bytes(
     store: &dyn Store,
     key: &str,
+    what: &'static str,
+    limit: u64,
 ) -> Result<Option<(ObjectMeta, bytes::Bytes)>> {
-    match store.read(key).await {
+    match store.read_bounded(key, limit).await {
         Ok(found) => Ok(Some(found)),
         Err(Error::NotFound { .. }) => Ok(None),
+        Err(Error::TooLarge { uri, found, limit }) => Err(too_large(&uri, what, found, limit)),
         Err(error) => Err(error.into()),
     }
 }

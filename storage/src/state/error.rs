@@ -37,6 +37,16 @@ pub enum StateError {
         /// How it differs.
         detail: String,
     },
+    /// The file has more than is read of its kind, so that it is none of ours.
+    #[error("{file} is no {what}: it has {detail}; remove it, and find out who may write there")]
+    TooLarge {
+        /// URI or key of the file.
+        file: String,
+        /// What the file should be.
+        what: &'static str,
+        /// How much it has of what, and how much is read.
+        detail: String,
+    },
     /// A listing didn't come in ascending byte order.
     #[error(
         "listing of {prefix} is not in byte order ({after:?} came after {before:?}): shards \
@@ -59,4 +69,14 @@ pub enum StateError {
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] crate::error::Error),
+}
+
+impl StateError {
+    /// Whether the file is there and is not what was written: it vouches for nothing.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Malformed { .. } | Self::Damaged { .. } | Self::TooLarge { .. }
+        )
+    }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::document;
 use super::error::Result;
-use super::{RunId, layout};
+use super::{RunId, layout, limits};
 use crate::store::{PutCondition, Store};
 
 const WHAT: &str = "frozen manifest";
@@ -23,6 +23,7 @@ pub async fn freeze(store: &dyn Store, run: &RunId, manifest: &Value) -> Result<
     let mut bytes = serde_json::to_vec_pretty(manifest)
         .map_err(|error| document::malformed(&key, WHAT, error))?;
     bytes.push(b'\n');
+    document::check_size(&key, WHAT, bytes.len() as u64, limits::FROZEN_JOB)?;
     match document::put(store, &key, bytes, PutCondition::Create).await {
         Ok(_) => Ok(manifest.clone()),
         Err(error) if document::is_conflict(&error) => match read(store, run).await? {
@@ -39,7 +40,8 @@ pub async fn freeze(store: &dyn Store, run: &RunId, manifest: &Value) -> Result<
 /// If it can't be read, or isn't a manifest.
 pub async fn read(store: &dyn Store, run: &RunId) -> Result<Option<Value>> {
     let key = layout::frozen_job(run);
-    let Some((_, bytes)) = document::read_bytes(store, &key).await? else {
+    let Some((_, bytes)) = document::read_bytes(store, &key, WHAT, limits::FROZEN_JOB).await?
+    else {
         return Ok(None);
     };
     let file = document::uri(store, &key);

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::document;
-use super::error::{Result, StateError};
+use super::error::Result;
 use super::manifest::ManifestPart;
-use super::shard_lines::{ShardLine, ShardLines, ShardStatus, encode_lines};
-use super::{RunId, layout};
+use super::shard_lines::{LINES_WHAT, ShardLine, ShardLines, ShardStatus, encode_lines};
+use super::{RunId, layout, limits};
 use crate::store::{ETag, PutCondition, Store};
 
 /// How often lines that somebody else has written meanwhile are merged into ours.
@@ -35,11 +35,14 @@ pub async fn read_lines(
 ) -> Result<Option<RecordedLines>> {
     let key = layout::chunk_lines(run, chunk);
     let file = document::uri(store, &key);
-    let Some((meta, bytes)) = document::read_bytes(store, &key).await? else {
+    // One that is too large is told: it has no version that could be replaced.
+    let Some((meta, bytes)) =
+        document::read_bytes(store, &key, LINES_WHAT, limits::SHARD_LINES.file).await?
+    else {
         return Ok(None);
     };
     let lines = match parse(&file, digest, bytes) {
-        Err(error @ StateError::Malformed { .. }) => {
+        Err(error) if error.is_damage() => {
             tracing::warn!(%error, "the lines of an earlier attempt are passed over");
             Vec::new()
         }

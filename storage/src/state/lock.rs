@@ -15,6 +15,7 @@ use time::OffsetDateTime;
 use super::RunId;
 use super::clock::to_milliseconds;
 use super::document::{Document, FORMAT_VERSION};
+use super::limits;
 
 /// The most that a lock may outlive its expiry for clocks that disagree.
 const MAX_GRACE: Duration = Duration::from_secs(15);
@@ -102,6 +103,7 @@ pub struct LockFile {
 
 impl Document for LockFile {
     const WHAT: &'static str = "writer lock";
+    const LIMIT: u64 = limits::LOCK;
 }
 
 /// Who holds a prefix, since and until when: what messages name.

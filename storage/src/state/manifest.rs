@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::document::{self, Document, FORMAT_VERSION};
-use super::error::{Result, StateError};
+use super::error::Result;
 use super::merge::{MergedLines, OnDamage};
-use super::shard_lines::ShardLines;
-use super::{RunId, layout};
+use super::shard_lines::{LINES_WHAT, ShardLines};
+use super::{RunId, layout, limits};
 use crate::store::{ETag, PutCondition, Store};
 
 /// Files of lines that are read at the same time.
@@ -94,6 +94,7 @@ pub struct Manifest {
 
 impl Document for Manifest {
     const WHAT: &'static str = "manifest";
+    const LIMIT: u64 = limits::MANIFEST;
 }
 
 /// A manifest as it is in the store.
@@ -142,7 +143,9 @@ impl Manifest {
     /// # Errors
     /// If it can't be read, is damaged, or is of another version.
     pub async fn load(store: &dyn Store) -> Result<Option<Sealed>> {
-        let Some((meta, bytes)) = document::read_bytes(store, layout::MANIFEST).await? else {
+        let Some((meta, bytes)) =
+            document::read_bytes(store, layout::MANIFEST, Self::WHAT, Self::LIMIT).await?
+        else {
             return Ok(None);
         };
         let manifest = document::decode(&document::uri(store, layout::MANIFEST), &bytes)?;
@@ -216,7 +219,7 @@ impl Recorded {
     /// left part that is damaged is passed over with a warning: its shards' footers decide.
     pub async fn load(store: &Arc<dyn Store>) -> Result<Self> {
         let (sealed, listed) = futures::try_join!(Manifest::load(&**store), async {
-            Ok(store.list_folder(layout::RUNS).await?)
+            Ok(store.list_bounded(layout::RUNS, limits::FOLDER).await?)
         })?;
         let named: HashSet<&str> = sealed
             .iter()
@@ -258,24 +261,25 @@ impl Recorded {
 /// Reads a part that no manifest names.
 async fn adopt(store: &Arc<dyn Store>, key: &str) -> Result<Option<ManifestPart>> {
     let file = document::uri(&**store, key);
-    let Some((_, bytes)) = document::read_bytes(&**store, key).await? else {
-        return Ok(None);
+    let limit = limits::SHARD_LINES.file;
+    let bytes = match document::read_bytes(&**store, key, LINES_WHAT, limit).await {
+        Ok(Some((_, bytes))) => bytes,
+        Ok(None) => return Ok(None),
+        Err(error) if error.is_damage() => {
+            tracing::warn!(%error, "a part of the manifest is passed over");
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
     };
     let described = tokio::task::spawn_blocking({
         let key = key.to_owned();
         move || describe(&file, key, bytes)
     })
     .await
-    .unwrap_or_else(|error| {
-        Err(document::malformed(
-            key,
-            super::shard_lines::LINES_WHAT,
-            error,
-        ))
-    });
+    .unwrap_or_else(|error| Err(document::malformed(key, LINES_WHAT, error)));
     match described {
         Ok(part) => Ok((part.shards > 0).then_some(part)),
-        Err(error @ StateError::Malformed { .. }) => {
+        Err(error) if error.is_damage() => {
             tracing::warn!(%error, "a part of the manifest is passed over");
             Ok(None)
         }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use super::document;
+use super::document::{self, Document};
 use super::error::{Result, StateError};
-use super::manifest::ManifestPart;
-use super::shard_lines::{ShardLine, ShardLines};
+use super::manifest::{Manifest, ManifestPart};
+use super::shard_lines::{LINES_WHAT, ShardLine, ShardLines};
+use super::{layout, limits};
 use crate::store::Store;
 
 /// Parts that are read before they are needed: reading them one by one from an object store
@@ -105,7 +106,12 @@ impl MergedLines {
     }
 
     async fn open_next(&mut self) -> Result<()> {
-        for waiting in self.waiting.iter_mut().take(READ_AHEAD) {
+        let mut ahead = 0;
+        for (position, waiting) in self.waiting.iter_mut().take(READ_AHEAD).enumerate() {
+            ahead += waiting.part.size;
+            if position > 0 && ahead > limits::READ_AHEAD {
+                break;
+            }
             if waiting.read.is_none() {
                 let (store, part) = (Arc::clone(&self.store), Arc::clone(&waiting.part));
                 waiting.read = Some(tokio::spawn(async move { read_part(&*store, &part).await }));
@@ -127,10 +133,29 @@ impl MergedLines {
             })
         });
         match bytes.and_then(|bytes| Open::new(&file, part, age, bytes)) {
-            Ok(open) => self.open.extend(open),
-            Err(error) => self.pass_over(error)?,
+            Ok(Some(open)) => self.keep_open(open),
+            Ok(None) => Ok(()),
+            Err(error) => self.pass_over(error),
         }
-        Ok(())
+    }
+
+    fn keep_open(&mut self, open: Open) -> Result<()> {
+        self.open.push(open);
+        let cost: u64 = self.open.iter().map(|open| open.lines.cost()).sum();
+        if cost <= limits::OPEN_LINES {
+            return Ok(());
+        }
+        let file = document::uri(&*self.store, layout::MANIFEST);
+        let found = format!(
+            "{} parts whose ranges overlap, of {cost} bytes together",
+            self.open.len()
+        );
+        Err(document::too_large(
+            &file,
+            Manifest::WHAT,
+            found,
+            limits::OPEN_LINES,
+        ))
     }
 
     /// Takes the smallest current line, the newest of several with that path.
@@ -155,11 +180,7 @@ impl MergedLines {
     }
 
     fn pass_over(&self, error: StateError) -> Result<()> {
-        let is_damage = matches!(
-            error,
-            StateError::Damaged { .. } | StateError::Malformed { .. }
-        );
-        if is_damage && self.on_damage == OnDamage::Skip {
+        if error.is_damage() && self.on_damage == OnDamage::Skip {
             tracing::warn!(%error, "a part of the manifest is passed over");
             return Ok(());
         }
@@ -184,7 +205,8 @@ async fn read_part(store: &dyn Store, part: &ManifestPart) -> Result<Bytes> {
         file: document::uri(store, &part.key),
         detail,
     };
-    let Some((_, bytes)) = document::read_bytes(store, &part.key).await? else {
+    let limit = part.size.min(limits::SHARD_LINES.file);
+    let Some((_, bytes)) = document::read_bytes(store, &part.key, LINES_WHAT, limit).await? else {
         return Err(damaged("it is gone".to_owned()));
     };
     if bytes.len() as u64 != part.size {

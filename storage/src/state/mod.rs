@@ -3,7 +3,7 @@
 //! Every file is a documented format (`docs/state-files.md`) that other tools may read: JSON,
 //! or JSON lines compressed with zstd whose first line is a header. All of them carry a
 //! `version`. A reader ignores fields that it doesn't know and refuses a version that it
-//! doesn't know.
+//! doesn't know. It takes in no more of a file than [`limits`] says.
 //!
 //! | module | file |
 //! |---|---|
@@ -31,6 +31,7 @@ pub mod identity;
 pub mod item_lines;
 pub mod join;
 pub mod layout;
+pub mod limits;
 mod lines;
 pub mod lock;
 pub mod manifest;

@@ -13,7 +13,8 @@ use super::document::{self, Document, FORMAT_VERSION};
 use super::error::Result;
 use super::lines::{LinesReader, LinesWriter};
 use super::manifest::Totals;
-use super::{RunId, layout};
+use super::{RunId, layout, limits};
+use crate::error::Error;
 use crate::store::{ETag, Store};
 
 /// Chunks in a part, unless the planner chooses another number.
@@ -111,6 +112,7 @@ pub struct PlanSummary {
 
 impl Document for PlanSummary {
     const WHAT: &'static str = "plan summary";
+    const LIMIT: u64 = limits::PLAN_SUMMARY;
 }
 
 impl PlanSummary {
@@ -251,7 +253,12 @@ impl PlanWriter {
             digest: self.digest.clone(),
             chunks: first..first + self.chunks_per_part,
         };
-        LinesWriter::new(&layout::plan_part(&self.run, number), WHAT, &header)
+        LinesWriter::new(
+            &layout::plan_part(&self.run, number),
+            WHAT,
+            limits::PLAN_PART,
+            &header,
+        )
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -319,8 +326,11 @@ impl PlanReader {
     async fn open(store: &dyn Store, run: &RunId, number: u64, chunks: Range<u64>) -> Result<Self> {
         let key = layout::plan_part(run, number);
         let file = document::uri(store, &key);
-        let (_, bytes) = store.read(&key).await?;
-        let (header, lines) = LinesReader::open::<PlanHeader>(&file, WHAT, bytes)?;
+        let limit = limits::PLAN_PART;
+        let Some((_, bytes)) = document::read_bytes(store, &key, WHAT, limit.file).await? else {
+            return Err(Error::NotFound { uri: file }.into());
+        };
+        let (header, lines) = LinesReader::open::<PlanHeader>(&file, WHAT, limit, bytes)?;
         let is_right =
             header.run == *run && (chunks.end == u64::MAX || header.chunks.contains(&chunks.start));
         if !is_right {

@@ -1,15 +1,18 @@
 //! What a chunk has done so far: a report that is rewritten while it runs.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::batch::WorkItem;
 use super::document::{self, Document, FORMAT_VERSION};
 use super::error::Result;
-use super::{RunId, layout};
+use super::{RunId, layout, limits};
 use crate::store::Store;
 
 pub use super::report_writer::ReportWriter;
@@ -50,11 +53,16 @@ pub struct Counts {
     /// Bytes of the shards published.
     pub bytes_written: u64,
     /// Per column of the sidecar's own.
+    #[serde(deserialize_with = "a_few::<_, _, { limits::COLUMNS }>")]
     pub columns: BTreeMap<String, ColumnCounts>,
     /// Rows whose image could not be judged, per reason.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "a_few::<_, _, { limits::REASONS }>"
+    )]
     pub row_errors: BTreeMap<String, RowErrors>,
     /// Per source that was inferred; the key of rows without one is empty.
+    #[serde(deserialize_with = "a_few::<_, _, { limits::SOURCES }>")]
     pub sources: BTreeMap<String, SourceCounts>,
     /// Wall time.
     pub seconds: Seconds,
@@ -258,6 +266,7 @@ pub struct ChunkReport {
 
 impl Document for ChunkReport {
     const WHAT: &'static str = "chunk report";
+    const LIMIT: u64 = limits::REPORT;
 }
 
 impl ChunkReport {
@@ -307,9 +316,119 @@ impl ChunkReport {
     /// Reads the report of a chunk; `None` if it hasn't started.
     ///
     /// # Errors
-    /// If it can't be read or is of another version.
+    /// If it can't be read, is of another version, or has more of anything than a worker writes.
     pub async fn read(store: &dyn Store, run: &RunId, chunk: u64) -> Result<Option<Self>> {
         let key = layout::chunk_report(run, chunk);
-        Ok(document::read(store, &key).await?.map(|(_, report)| report))
+        let Some((_, report)) = document::read::<Self>(store, &key).await? else {
+            return Ok(None);
+        };
+        report.check(&document::uri(store, &key))?;
+        Ok(Some(report))
     }
+
+    fn check(&self, file: &str) -> Result<()> {
+        let counts = &self.counts;
+        let examples = counts.row_errors.values().map(|errors| errors.first.len());
+        let failures = self.failures.len().max(examples.max().unwrap_or(0));
+        let names = counts.columns.keys().chain(counts.row_errors.keys());
+        let names = names.chain(counts.sources.keys()).chain([&self.worker]);
+        let examples = counts.row_errors.values().flat_map(|errors| &errors.first);
+        let paths = examples.map(|row| &row.path);
+        let paths = paths.chain(self.failures.iter().map(|failure| &failure.path));
+        let reasons = self.failures.iter().map(|failure| &failure.reason);
+        let longest = |texts: &mut dyn Iterator<Item = &String>| texts.map(String::len).max();
+        for (found, limit, what) in [
+            (counts.columns.len(), limits::COLUMNS, "columns"),
+            (
+                counts.row_errors.len(),
+                limits::REASONS,
+                "reasons of faults of rows",
+            ),
+            (counts.sources.len(), limits::SOURCES, "sources"),
+            (failures, MAX_FAILURES, "examples of a fault"),
+            (
+                longest(&mut { names }).unwrap_or(0),
+                limits::NAME,
+                "bytes in a name",
+            ),
+            (
+                longest(&mut { paths }).unwrap_or(0),
+                limits::PATH,
+                "bytes in a path",
+            ),
+            (
+                longest(&mut reasons.chain(&self.reason)).unwrap_or(0),
+                limits::REASON,
+                "bytes in a reason",
+            ),
+        ] {
+            if found > limit {
+                let found = format!("{found} {what} or more");
+                return Err(document::too_large(file, Self::WHAT, found, limit));
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves out what no reader takes.
+    pub(crate) fn trim(&mut self) {
+        self.failures.truncate(MAX_FAILURES);
+        for failure in &mut self.failures {
+            limits::cut(&mut failure.path, limits::PATH);
+            limits::cut(&mut failure.reason, limits::REASON);
+        }
+        limits::cut(&mut self.worker, limits::NAME);
+        if let Some(reason) = &mut self.reason {
+            limits::cut(reason, limits::REASON);
+        }
+        let counts = &mut self.counts;
+        keep_few(&mut counts.columns, limits::COLUMNS);
+        keep_few(&mut counts.row_errors, limits::REASONS);
+        keep_few(&mut counts.sources, limits::SOURCES);
+        for row in counts
+            .row_errors
+            .values_mut()
+            .flat_map(|errors| &mut errors.first)
+        {
+            limits::cut(&mut row.path, limits::PATH);
+        }
+    }
+}
+
+fn keep_few<T>(counts: &mut BTreeMap<String, T>, limit: usize) {
+    counts.retain(|name, _| name.len() <= limits::NAME);
+    while counts.len() > limit {
+        counts.pop_last();
+    }
+}
+
+/// Takes in one entry more than the most there may be: enough to tell, whatever was written.
+fn a_few<'de, D, T, const MOST: usize>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Few<T, const MOST: usize>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Few<T, MOST> {
+        type Value = BTreeMap<String, T>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("counts by name")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut taken = BTreeMap::new();
+            while taken.len() <= MOST {
+                match map.next_entry()? {
+                    Some((name, value)) => taken.insert(name, value),
+                    None => return Ok(taken),
+                };
+            }
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok(taken)
+        }
+    }
+
+    deserializer.deserialize_map(Few::<T, MOST>(PhantomData))
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 
 use super::document;
-use super::error::Result;
+use super::error::{Result, StateError};
 use super::layout;
-use super::report::{ChunkReport, ChunkState, MAX_FAILURES};
+use super::report::{ChunkReport, ChunkState};
 use crate::store::{ETag, PutCondition, Store};
 
 /// How often a report that somebody else has rewritten meanwhile is met with another try.
@@ -30,14 +30,14 @@ impl ReportWriter {
         Self { store, last: None }
     }
 
-    /// Writes the report with `updated_at` = `now` and no more than [`MAX_FAILURES`] failures,
+    /// Writes the report with `updated_at` = `now` and no more than [`MAX_FAILURES`](super::report::MAX_FAILURES) failures,
     /// unless there is one that outranks it.
     ///
     /// # Errors
     /// If it can't be written.
     pub async fn write(&mut self, report: &mut ChunkReport, now: OffsetDateTime) -> Result<()> {
         report.updated_at = super::clock::to_milliseconds(now);
-        report.failures.truncate(MAX_FAILURES);
+        report.trim();
         let key = layout::chunk_report(&report.run, report.chunk);
         let bytes = document::encode(&key, report)?;
         let mut attempt = 1;
@@ -56,14 +56,13 @@ impl ReportWriter {
                 }
                 Err(error) => return Err(error.into()),
             }
-            let (meta, found) = match document::read_bytes(&*self.store, &key).await? {
-                Some((meta, bytes)) => (meta, document::decode::<ChunkReport>(&key, &bytes)),
-                None => continue,
-            };
-            self.last = Some(meta.etag);
             // One that is damaged, or of another version, says nothing.
-            if found.is_ok_and(|found| outranks(&found, report)) {
-                return Ok(());
+            match document::read::<ChunkReport>(&*self.store, &key).await {
+                Ok(None) => {}
+                Ok(Some((_, found))) if outranks(&found, report) => return Ok(()),
+                Ok(Some((meta, _))) => self.last = Some(meta.etag),
+                Err(StateError::Storage(error)) => return Err(error.into()),
+                Err(_) => self.last = Some(self.store.head(&key).await?.etag),
             }
         }
     }

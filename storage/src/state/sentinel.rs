@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::document::{self, Document, FORMAT_VERSION};
 use super::error::Result;
-use super::{RunId, layout};
+use super::{RunId, layout, limits};
 use crate::store::Store;
 
 /// `_SUCCESS`.
@@ -30,6 +30,7 @@ pub struct Sentinel {
 
 impl Document for Sentinel {
     const WHAT: &'static str = "sentinel";
+    const LIMIT: u64 = limits::SENTINEL;
 }
 
 impl Sentinel {

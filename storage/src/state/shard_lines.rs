@@ -8,7 +8,7 @@ use super::document::{self, FORMAT_VERSION};
 use super::error::Result;
 use super::lines::{LinesReader, LinesWriter};
 use super::manifest::ManifestPart;
-use super::{RunId, layout};
+use super::{RunId, layout, limits};
 use crate::store::{ETag, Store};
 
 pub(crate) const LINES_WHAT: &str = "file of shard lines";
@@ -148,8 +148,11 @@ pub fn encode_lines(
         digest: digest.to_owned(),
         chunk,
     };
-    let mut writer = LinesWriter::new(&key, LINES_WHAT, &header)?;
-    for line in &lines {
+    let mut writer = LinesWriter::new(&key, LINES_WHAT, limits::SHARD_LINES, &header)?;
+    for line in &mut lines {
+        if let Some(reason) = &mut line.reason {
+            limits::cut(reason, limits::REASON);
+        }
         writer.push(line)?;
     }
     let bytes = writer.finish()?;
@@ -186,7 +189,8 @@ impl ShardLines {
     /// # Errors
     /// If it is damaged or of another version.
     pub fn open(file: &str, bytes: bytes::Bytes) -> Result<(LinesHeader, Self)> {
-        let (header, lines) = LinesReader::open::<LinesHeader>(file, LINES_WHAT, bytes)?;
+        let (header, lines) =
+            LinesReader::open::<LinesHeader>(file, LINES_WHAT, limits::SHARD_LINES, bytes)?;
         Ok((
             header,
             Self {
@@ -195,6 +199,11 @@ impl ShardLines {
                 last: String::new(),
             },
         ))
+    }
+
+    /// Bytes of memory that this takes while it is open.
+    pub(crate) fn cost(&self) -> u64 {
+        self.lines.cost()
     }
 
     /// The next line; `None` at the end.
