@@ -36,6 +36,8 @@ mod room;
 mod storage_down;
 #[path = "end_to_end/suspension.rs"]
 mod suspension;
+#[path = "end_to_end/tenants.rs"]
+mod tenants;
 #[path = "end_to_end/two_writers.rs"]
 mod two_writers;
 #[path = "end_to_end/whole_runs.rs"]

@@ -145,6 +145,20 @@ fn assert_timestamped(name: &str, beside: &str) {
     );
 }
 
+/// Beside a whole bucket there are only other buckets, and `.` doesn't tell its own name.
+#[test]
+fn where_no_sibling_has_a_place_an_output_has_to_be_named() {
+    let fixture = Fixture::new();
+    let main = format!("mainPrefix: {}/main/", fixture.root());
+    for whole in ["s3://bucket", "/", "."] {
+        let text = without_output(&fixture.join());
+        let text = text.replace(&main, &format!("mainPrefix: {whole}"));
+        assert!(text.contains(&format!("mainPrefix: {whole}\n")), "{text}");
+        let words = ["set spec.output.prefix", whole];
+        fixture.worker("run", &text).run().expect(2).says(&words);
+    }
+}
+
 #[test]
 fn without_a_named_output_a_new_folder_is_made_and_pointed_out() {
     for (sidecar_prefix, beside) in [(None, "main"), (Some("team_sidecar"), "team_sidecar")] {
