@@ -71,6 +71,7 @@ pub const VERSION: &str = "v1alpha1";
         type_ = "date",
         json_path = ".metadata.creationTimestamp"
     ),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(
         name = "Run",
         type_ = "string",
@@ -81,12 +82,6 @@ pub const VERSION: &str = "v1alpha1";
         name = "Output",
         type_ = "string",
         json_path = ".status.output",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Message",
-        type_ = "string",
-        json_path = ".status.message",
         priority = 1
     )
 )]

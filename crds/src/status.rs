@@ -13,7 +13,7 @@ pub struct SidecarJobStatus {
     /// seen the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Pending, Planning, Canary, Running, Verifying, Succeeded, Failed or Suspended.
+    /// Pending, Planning, Canary, Running, Verifying, Succeeded, Failed, Suspended or Stalled.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub phase: Option<String>,
@@ -22,7 +22,7 @@ pub struct SidecarJobStatus {
     #[schemars(length(max = 4096))]
     pub message: Option<String>,
     /// Ready, Reconciling and Stalled as in kstatus; also Planned, CanaryPassed,
-    /// OutputLocked, WorkersUnschedulable, Suspended, Complete and Failed.
+    /// OutputLocked, WorkersUnschedulable, Queued, Suspended, Complete and Failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

@@ -70,35 +70,49 @@ impl Applier {
     /// # Errors
     /// At the first thing that can't be done; what comes after it is not tried.
     pub async fn apply(&self, observed: &Observed, decision: Decision) -> Result<(), ApplyError> {
-        let Decision {
-            status,
-            only_live_numbers,
-            actions,
-            events,
-            requeue: _,
-        } = decision;
         let target = self.target(observed);
-        for action in actions {
+        for action in decision.actions {
             target.act(action).await?;
         }
-        if let Some(status) = status {
+        if let Some(status) = decision.status {
+            let only_live_numbers = decision.only_live_numbers;
             target.write_status(&status, only_live_numbers).await?;
         }
-        let about = observed.object.object_ref(&());
-        for note in events {
-            self.events.publish(&about, note).await;
-        }
+        self.tell(observed, decision.events).await;
         Ok(())
     }
 
-    /// Writes nothing but the status of a decision: about what went wrong.
+    /// Carries out what stops workers: each, whatever becomes of the others.
+    ///
+    /// # Errors
+    /// The first thing that can't be done.
+    pub async fn stop(&self, observed: &Observed, stops: Vec<Action>) -> Result<(), ApplyError> {
+        let target = self.target(observed);
+        let mut result = Ok(());
+        for action in stops {
+            let stopped = target.act(action).await;
+            result = result.and(stopped);
+        }
+        result
+    }
+
+    /// Writes the status of a decision and tells its events, and does nothing else: about what
+    /// went wrong.
     ///
     /// # Errors
     /// If it can't be written.
     pub async fn report(&self, observed: &Observed, decision: Decision) -> Result<(), ApplyError> {
-        match decision.status {
-            Some(status) => self.target(observed).write_status(&status, false).await,
-            None => Ok(()),
+        if let Some(status) = decision.status {
+            self.target(observed).write_status(&status, false).await?;
+        }
+        self.tell(observed, decision.events).await;
+        Ok(())
+    }
+
+    async fn tell(&self, observed: &Observed, events: Vec<EventNote>) {
+        let about = observed.object.object_ref(&());
+        for note in events {
+            self.events.publish(&about, note).await;
         }
     }
 
@@ -199,8 +213,9 @@ impl Target<'_> {
                 resource_version,
                 parallelism,
             } => {
-                let spec = json!({"parallelism": parallelism});
-                self.patch_job("scale", &name, resource_version, spec).await
+                let patch = json!({"spec": {"parallelism": parallelism}});
+                self.patch_job("scale", &name, resource_version, patch)
+                    .await
             }
             Action::Suspend {
                 name,
@@ -208,8 +223,12 @@ impl Target<'_> {
                 suspend,
             } => {
                 let verb = if suspend { "suspend" } else { "resume" };
-                let spec = json!({"suspend": suspend});
-                self.patch_job(verb, &name, resource_version, spec).await
+                let mark = suspend.then_some("true");
+                let patch = json!({
+                    "metadata": {"annotations": {crate::build::labels::SUSPENDED: mark}},
+                    "spec": {"suspend": suspend},
+                });
+                self.patch_job(verb, &name, resource_version, patch).await
             }
             Action::DeleteJob { name } => self.delete_job(&name).await,
             Action::Settle { batch, attempt } => {
@@ -295,9 +314,9 @@ impl Target<'_> {
         verb: &'static str,
         name: &str,
         version: String,
-        spec: serde_json::Value,
+        mut patch: serde_json::Value,
     ) -> Result<(), ApplyError> {
-        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        patch["metadata"]["resourceVersion"] = json!(version);
         let parameters = PatchParams {
             field_manager: Some(JOBS_MANAGER.to_owned()),
             ..PatchParams::default()

@@ -23,6 +23,9 @@ pub fn delay(failures: u32, random: f64) -> Duration {
     SHORTEST + (limit - SHORTEST).mul_f64(random)
 }
 
+/// News may mend what failed: so long after the last failure it is reason enough to try again.
+pub const AFTER_NEWS: Duration = Duration::from_secs(60);
+
 /// What an object looked like when it failed; another look ends the waiting.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Appearance {
@@ -39,6 +42,8 @@ pub struct Appearance {
 pub struct Failures {
     /// How many in a row.
     count: u32,
+    /// When it failed last, in milliseconds of a clock that never jumps.
+    failed_at_ms: u64,
     /// When it may be tried again, in milliseconds of a clock that never jumps.
     not_before_ms: u64,
     appearance: Appearance,
@@ -53,9 +58,16 @@ impl Failures {
         self.appearance = appearance;
         self.count = self.count.saturating_add(1);
         let wait = delay(self.count, random);
-        self.not_before_ms =
-            now_ms.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        self.failed_at_ms = now_ms;
+        self.not_before_ms = later(now_ms, wait);
         wait
+    }
+
+    /// There is news of the object: it waits no longer than [`AFTER_NEWS`]. How often it has failed
+    /// stays: work that goes on beside what fails has news all the time.
+    pub fn hear_news(&mut self) {
+        let soon = later(self.failed_at_ms, AFTER_NEWS);
+        self.not_before_ms = self.not_before_ms.min(soon);
     }
 
     /// How long an object that looks like this still has to wait at `now_ms`.
@@ -66,6 +78,10 @@ impl Failures {
         let left = self.not_before_ms.saturating_sub(now_ms);
         (left > 0).then(|| Duration::from_millis(left))
     }
+}
+
+fn later(ms: u64, wait: Duration) -> u64 {
+    ms.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -92,6 +108,27 @@ mod tests {
         assert_eq!(delay(2, 1.0), SHORTEST * 2);
         assert_eq!(delay(10, 1.0), LONGEST);
         assert_eq!(delay(10, 0.0), SHORTEST);
+    }
+
+    #[test]
+    fn news_all_the_time_makes_no_failure_the_first() {
+        let mut failures = Failures::default();
+        let appearance = Appearance::default();
+        let mut now = 0;
+        let mut tries = 0;
+        while now < 3_600_000 {
+            if failures.remaining(&appearance, now).is_none() {
+                failures.note(appearance.clone(), now, 1.0);
+                tries += 1;
+            }
+            now += 1_000;
+            failures.hear_news();
+        }
+        assert!((60..70).contains(&tries), "{tries} tries in an hour");
+        // Without news the tenth wait is the longest.
+        assert_eq!(failures.note(appearance.clone(), now, 1.0), LONGEST);
+        let almost = now + 599_999;
+        assert!(failures.remaining(&appearance, almost).is_some());
     }
 
     #[test]

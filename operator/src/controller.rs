@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::apply::{Applier, ApplyError};
 use crate::backoff::Appearance;
-use crate::decide::decide;
+use crate::decide::{decide, report, stop};
 use crate::intake::Intake;
 use crate::metrics::Metrics;
 use crate::model::{Observed, Trouble};
@@ -124,7 +124,7 @@ impl Controller {
                 };
             }
         }
-        let (observed, error) = match self.observer.observe(key).await {
+        let mut observed = match self.observer.observe(key) {
             Look::Gone => {
                 return Ended {
                     result: "ok",
@@ -144,9 +144,20 @@ impl Controller {
                     again: Some(SOON),
                 };
             }
-            Look::Seen(observed, error) => (*observed, error),
+            Look::Seen(observed) => *observed,
         };
-        if let Some(error) = error {
+        // What is to stop is stopped before anything is waited for that may not answer.
+        let stops = stop(&observed);
+        if !stops.is_empty() {
+            return match self.applier.stop(&observed, stops).await {
+                Ok(()) => Ended {
+                    result: "ok",
+                    again: Some(SOON),
+                },
+                Err(error) => self.after(key, observed, &error).await,
+            };
+        }
+        if let Err(error) = self.observer.ask(&mut observed).await {
             return self.fail(key, observed, &error.into()).await;
         }
         let decision = decide(&observed, Timestamp::now());
@@ -165,23 +176,27 @@ impl Controller {
                     again: Some(again),
                 }
             }
-            Err(error) if error.is_outdated() => {
-                tracing::debug!(object = %key, %error, "looking again");
-                Ended {
-                    result: "again",
-                    again: Some(SOON),
-                }
-            }
-            Err(error) => self.fail(key, observed, &error).await,
+            Err(error) => self.after(key, observed, &error).await,
         }
     }
 
-    /// Remembers what went wrong and says so in the status.
+    async fn after(&self, key: &ObjectKey, observed: Observed, error: &ApplyError) -> Ended {
+        if error.is_outdated() {
+            tracing::debug!(object = %key, %error, "looking again");
+            return Ended {
+                result: "again",
+                again: Some(SOON),
+            };
+        }
+        self.fail(key, observed, error).await
+    }
+
+    /// Remembers what went wrong and says so in the status, with all else that was found.
     async fn fail(&self, key: &ObjectKey, mut observed: Observed, error: &ApplyError) -> Ended {
         let trouble = error.trouble();
         let ended = self.note_failure(key, &observed.object, trouble.clone());
         observed.trouble = Some(trouble);
-        let decision = decide(&observed, Timestamp::now());
+        let decision = report(&observed, Timestamp::now());
         match self.applier.report(&observed, decision).await {
             Ok(()) => {}
             Err(error) => tracing::debug!(object = %key, %error, "can't say so in the status"),

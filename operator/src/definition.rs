@@ -5,6 +5,8 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::Client;
 
+use crate::api_words::api_words;
+
 /// The first minor version of Kubernetes 1 whose Jobs can do what is needed:
 /// `backoffLimitPerIndex` and `podReplacementPolicy`.
 const OLDEST_MINOR: u32 = 29;
@@ -35,7 +37,7 @@ pub async fn wait_for_definition(client: &Client) -> Result<(), TooOld> {
                     "the API server has no {name} yet: apply config/crd (kubectl apply -k config/crd)"
                 )
             }
-            Err(error) => format!("can't ask the API server: {error}"),
+            Err(error) => format!("can't ask the API server: {}", api_words(&error)),
         };
         if words != last_words {
             tracing::warn!("{words}");

@@ -21,6 +21,7 @@ use crds::{SidecarJob, StorageAccess};
 use kube::{Client, ResourceExt};
 use storage::{ChecksumMode, CredentialSource, Peers, StorageConfig, Stores};
 
+use crate::api_words::api_words;
 use crate::model::Refusal;
 use crate::reasons;
 use crate::runner::RETRY_BUDGET;
@@ -50,7 +51,7 @@ pub enum IdentityError {
     #[error("{}", .0.message)]
     Refused(Refusal),
     /// The API server did not answer as it should; to be tried again.
-    #[error("can't find out as whom to reach the prefixes: {0}")]
+    #[error("can't find out as whom to reach the prefixes: {}", api_words(.0))]
     Api(#[source] kube::Error),
     /// Credentials could not be had; to be tried again.
     #[error("{0}")]

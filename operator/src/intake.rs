@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use kube::core::error_boundary::InvalidObject;
 
 use crate::identity::Identities;
+use crate::inquiry::Inquiry;
 use crate::memory::Memory;
 use crate::observe::{Caches, Unreadable};
 use crate::queue::Queue;
@@ -34,6 +35,8 @@ pub struct Intake {
     pub runners: Arc<Runners>,
     /// As whom prefixes are reached.
     pub identities: Arc<Identities>,
+    /// What no watch tells.
+    pub inquiry: Arc<Inquiry>,
     /// What is remembered.
     pub memory: Arc<Memory>,
 }
@@ -43,12 +46,13 @@ impl Intake {
     pub fn forget(&self, uid: &str) {
         self.runners.forget(uid);
         self.identities.forget(uid);
+        self.inquiry.forget(uid);
         self.memory.forget(uid);
     }
 
     /// The background work of an object has news.
     pub fn wake(&self, uid: &str) {
-        self.memory.end_wait(uid);
+        self.memory.hear_news(uid);
         if let Some(key) = self.caches.key_of(uid) {
             self.look_at(key);
         }

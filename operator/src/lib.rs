@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod api_words;
 pub mod apply;
 pub mod arguments;
 pub mod backoff;
@@ -15,6 +16,7 @@ pub mod decide;
 pub mod definition;
 pub mod events;
 pub mod identity;
+pub mod inquiry;
 pub mod intake;
 pub mod items;
 pub mod leader;

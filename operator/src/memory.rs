@@ -97,10 +97,10 @@ impl Memory {
         }
     }
 
-    /// There is news that may mend what failed: no more waiting.
-    pub fn end_wait(&self, uid: &str) {
+    /// There is news that may mend what failed.
+    pub fn hear_news(&self, uid: &str) {
         if let Some(remembered) = self.lock().get_mut(uid) {
-            remembered.failures = Failures::default();
+            remembered.failures.hear_news();
         }
     }
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_lasts_until_something_goes_well_and_waiting_until_there_is_news() {
+    fn trouble_lasts_until_something_goes_well_whatever_the_news() {
         let memory = Memory::default();
         let appearance = Appearance::default();
         let trouble = Trouble {
@@ -174,9 +174,8 @@ mod tests {
             message: "words".to_owned(),
         };
         memory.note_failure("uid", appearance.clone(), trouble.clone());
+        memory.hear_news("uid");
         assert!(memory.remaining_wait("uid", &appearance).is_some());
-        memory.end_wait("uid");
-        assert!(memory.remaining_wait("uid", &appearance).is_none());
         assert_eq!(memory.trouble("uid"), Some(trouble));
         memory.note_success("uid");
         assert_eq!(memory.trouble("uid"), None);

@@ -8,6 +8,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::Api;
 
+use crate::api_words::api_words;
+
 /// For so long a namespace that is not being deleted is not asked about again.
 const STAYS: Duration = Duration::from_secs(5);
 
@@ -48,7 +50,11 @@ impl Namespaces {
                 !stays
             }
             Err(error) => {
-                tracing::warn!(namespace = name, %error, "can't see whether it is being deleted");
+                tracing::warn!(
+                    namespace = name,
+                    error = api_words(&error),
+                    "can't see whether it is being deleted"
+                );
                 self.note_stays(name);
                 false
             }

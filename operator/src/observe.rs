@@ -7,8 +7,9 @@ use crds::SidecarJob;
 use kube::ResourceExt;
 
 use crate::identity::{Identities, IdentityError};
+use crate::inquiry::Inquiry;
 use crate::memory::{Memory, Subject};
-use crate::model::{Observed, ObservedJob, Settings};
+use crate::model::{Asked, Observed, ObservedJob, Settings};
 use crate::namespaces::Namespaces;
 use crate::runner::Runners;
 use crate::watch::{Cache, KeptJob, KeptPod, ObjectKey, sum_pods};
@@ -63,9 +64,8 @@ pub enum Look {
     Unreadable(Unreadable),
     /// The watches have not yet told of our own last writes.
     Behind,
-    /// The object and all about it. With an error its prefixes can't be reached just now:
-    /// nothing can be done but saying so.
-    Seen(Box<Observed>, Option<IdentityError>),
+    /// The object and all about it that the watches have told.
+    Seen(Box<Observed>),
 }
 
 /// Looks at objects.
@@ -79,6 +79,8 @@ pub struct Observer {
     pub identities: Arc<Identities>,
     /// Which namespaces are being deleted.
     pub namespaces: Namespaces,
+    /// What no watch tells.
+    pub inquiry: Arc<Inquiry>,
     /// What is remembered.
     pub memory: Arc<Memory>,
     /// How the operator was installed.
@@ -86,8 +88,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Looks at one object.
-    pub async fn observe(&self, key: &ObjectKey) -> Look {
+    /// Looks at one object. Nothing is waited for.
+    pub fn observe(&self, key: &ObjectKey) -> Look {
         if let Some(unreadable) = self.caches.unreadable(key) {
             return Look::Unreadable(unreadable);
         }
@@ -106,33 +108,50 @@ impl Observer {
         if is_behind {
             return Look::Behind;
         }
-        let (refusal, error) = if needs_identity(&object) {
-            match self.identities.stores(&object, output(&object)).await {
-                Ok(_) => (None, None),
-                Err(IdentityError::Refused(refusal)) => (Some(refusal), None),
-                Err(error) => (None, Some(error)),
-            }
-        } else {
-            (None, None)
-        };
         let pods = self.caches.pods.owned(&key.namespace, &uid);
         let jobs: Vec<ObservedJob> = jobs.iter().map(|(_, job)| job.observed.clone()).collect();
-        let is_namespace_going =
-            jobs.iter().any(loses_pods) && self.namespaces.is_going(&key.namespace).await;
         let observed = Observed {
             jobs,
             pods: sum_pods(pods.iter().map(|(_, pod)| pod.as_ref())),
             run: self.runners.facts(&uid),
-            refusal,
-            has_identity: self.identities.is_jobs_own(&uid),
-            is_namespace_going,
+            asked: Asked::default(),
+            refusal: None,
+            has_identity: false,
+            is_namespace_going: false,
             trouble: self.memory.trouble(&uid),
             live_written_ms: self.memory.live_written_ms(&uid),
             random: rand::random(),
             settings: Arc::clone(&self.settings),
             object,
         };
-        Look::Seen(Box::new(observed), error)
+        Look::Seen(Box::new(observed))
+    }
+
+    /// Asks for what the watches don't tell, which may take a while: why Jobs stand still, whether
+    /// the namespace goes, and whether the object's prefixes can be reached.
+    ///
+    /// # Errors
+    /// If they can't be reached just now.
+    pub async fn ask(&self, observed: &mut Observed) -> Result<(), IdentityError> {
+        let object = Arc::clone(&observed.object);
+        let uid = object.uid().unwrap_or_default();
+        let namespace = object.namespace().unwrap_or_default();
+        observed.is_namespace_going =
+            observed.jobs.iter().any(loses_pods) && self.namespaces.is_going(&namespace).await;
+        observed.asked = self.inquiry.ask(&uid, &namespace, &observed.jobs).await;
+        if !needs_identity(&object) {
+            return Ok(());
+        }
+        let stores = self.identities.stores(&object, output(&object)).await;
+        observed.has_identity = self.identities.is_jobs_own(&uid);
+        match stores {
+            Ok(_) => Ok(()),
+            Err(IdentityError::Refused(refusal)) => {
+                observed.refusal = Some(refusal);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -140,12 +159,8 @@ impl Observer {
 /// whole namespace does. There the Job controller is refused the pods in whose place it keeps the
 /// ended ones, so that these, and the namespace, would stay for good.
 fn loses_pods(job: &ObservedJob) -> bool {
-    let left = job
-        .completions
-        .saturating_sub(job.succeeded.saturating_add(job.failed_indexes));
-    let is_short = job.active < job.parallelism.min(left);
-    let runs = job.end.is_none() && !job.is_suspended && !job.is_deleting;
-    runs && (job.terminating > 0 || is_short)
+    let is_ending_some = job.is_live() && !job.is_suspended && job.terminating > 0;
+    is_ending_some || job.lacks_pods()
 }
 
 /// Whether the object has anything to do in the store. A run that is over needs neither its

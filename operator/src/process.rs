@@ -23,6 +23,7 @@ use crate::controller::Controller;
 use crate::definition::wait_for_definition;
 use crate::events::Events;
 use crate::identity::{Identities, Rights};
+use crate::inquiry::Inquiry;
 use crate::intake::{Intake, JobIntake, PodIntake, SidecarJobIntake};
 use crate::leader::Election;
 use crate::memory::Memory;
@@ -169,6 +170,7 @@ async fn put_together(arguments: &Arguments) -> anyhow::Result<Parts> {
         endpoints: arguments.allowed_endpoints.clone(),
     };
     let identities = Arc::new(Identities::new(client.clone(), rights));
+    let inquiry = Arc::new(Inquiry::new(client.clone()));
     let events = Events::new(client.clone(), &replica);
     let namespaces = namespaces(arguments);
     let watches: Vec<_> = namespaces
@@ -183,6 +185,7 @@ async fn put_together(arguments: &Arguments) -> anyhow::Result<Parts> {
         queue: Arc::clone(&queue),
         runners: Arc::clone(&runners),
         identities: Arc::clone(&identities),
+        inquiry: Arc::clone(&inquiry),
         memory: Arc::clone(&memory),
     };
     let controller = Arc::new(Controller {
@@ -191,6 +194,7 @@ async fn put_together(arguments: &Arguments) -> anyhow::Result<Parts> {
             runners: Arc::clone(&runners),
             identities: Arc::clone(&identities),
             namespaces: Namespaces::new(client.clone()),
+            inquiry,
             memory: Arc::clone(&memory),
             settings,
         },

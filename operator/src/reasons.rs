@@ -16,6 +16,8 @@ pub mod types {
     pub const OUTPUT_LOCKED: &str = "OutputLocked";
     /// Workers wait for a node, or can't be started on it.
     pub const WORKERS_UNSCHEDULABLE: &str = "WorkersUnschedulable";
+    /// Jobs wait until a queue lets them in.
+    pub const QUEUED: &str = "Queued";
     /// The job is suspended.
     pub const SUSPENDED: &str = "Suspended";
     /// The run ended, with no more failures than the spec accepts.
@@ -24,7 +26,7 @@ pub mod types {
     pub const FAILED: &str = "Failed";
 
     /// All of them, in the order in which a status has them.
-    pub const ALL: [&str; 10] = [
+    pub const ALL: [&str; 11] = [
         READY,
         RECONCILING,
         STALLED,
@@ -32,11 +34,15 @@ pub mod types {
         CANARY_PASSED,
         OUTPUT_LOCKED,
         WORKERS_UNSCHEDULABLE,
+        QUEUED,
         SUSPENDED,
         COMPLETE,
         FAILED,
     ];
 }
+
+/// Troubles that no time mends: where nothing else goes on, the job waits for a person.
+pub const ONLY_A_PERSON: [&str; 3] = [JOB_REFUSED, FORBIDDEN, FOREIGN_JOB];
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $word:literal;)*) => {
@@ -106,6 +112,12 @@ reasons! {
     SECRET_FORBIDDEN = "SecretForbidden";
     /// The Secret lacks a key.
     SECRET_INCOMPLETE = "SecretIncomplete";
+    /// The API server takes no such Job.
+    JOB_REFUSED = "JobRefused";
+    /// The API server lets the operator not do what has to be done.
+    FORBIDDEN = "Forbidden";
+    /// A Job of the name that is needed belongs to somebody else.
+    FOREIGN_JOB = "ForeignJob";
     /// Something else refuses; the message says what.
     REFUSED = "Refused";
     /// The canary's Job was started.
@@ -128,6 +140,14 @@ reasons! {
     UNSCHEDULABLE = "Unschedulable";
     /// A worker's container can't be started.
     CANNOT_START = "CannotStart";
+    /// The API server takes no pods of the Job.
+    FAILED_CREATE = "FailedCreate";
+    /// A Job waits in its queue.
+    WAITING_FOR_QUEUE = "WaitingForQueue";
+    /// A Job was suspended by somebody else.
+    SUSPENDED_BY_ANOTHER = "SuspendedByAnother";
+    /// No Job waits any more.
+    ADMITTED = "Admitted";
     /// Workers find nodes, and start.
     SCHEDULABLE = "Schedulable";
     /// The spec says so.

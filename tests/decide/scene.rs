@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crds::{SidecarJob, SidecarJobStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use operator::build;
-use operator::decide::decide;
+use operator::decide::{decide, report};
 use operator::model::{
-    Action, AttemptFacts, BatchFacts, Decision, Item, JobSpec, LockFacts, Observed, ObservedJob,
-    ObservedPods, PlanFacts, PlanTotals, RunFacts, Settings, Settled,
+    Action, Asked, AttemptFacts, BatchFacts, Decision, Item, JobSpec, LockFacts, Observed,
+    ObservedJob, ObservedPods, PlanFacts, PlanTotals, RunFacts, Settings, Settled,
 };
 use operator::names;
 use serde_json::{Value, json};
@@ -24,6 +24,7 @@ pub struct Scene {
     pub facts: Option<RunFacts>,
     pub jobs: Vec<ObservedJob>,
     pub pods: ObservedPods,
+    pub asked: Asked,
     pub settings: Settings,
     pub now: Timestamp,
     pub live_written_ms: Option<i64>,
@@ -59,6 +60,7 @@ impl Scene {
             facts: None,
             jobs: Vec::new(),
             pods: ObservedPods::default(),
+            asked: Asked::default(),
             settings: Settings {
                 worker_image: "worker:1".to_owned(),
                 item_seconds: 100.0,
@@ -121,6 +123,7 @@ impl Scene {
             object: Arc::new(self.object.clone()),
             jobs: self.jobs.clone(),
             pods: self.pods.clone(),
+            asked: self.asked.clone(),
             run: self.facts.clone().map(Arc::new),
             refusal: self.refusal.clone(),
             has_identity: self.has_identity,
@@ -134,6 +137,13 @@ impl Scene {
 
     pub fn decide(&self) -> Decision {
         decide(&self.observed(), self.now)
+    }
+
+    /// What is decided could not be carried out; the status about it is written.
+    pub fn fail(&mut self) -> Decision {
+        let decision = report(&self.observed(), self.now);
+        self.object.status.clone_from(&decision.status);
+        decision
     }
 
     /// Decides, and has the status written.
@@ -162,11 +172,12 @@ impl Scene {
                 self.batch(*batch, *attempt, items, *epoch, *tries);
                 let spec = job.spec.as_ref().expect("a spec");
                 let parallelism = spec.parallelism.expect("set") as u32;
-                let is_queued = spec.suspend == Some(true);
+                let labels = job.metadata.labels.as_ref().expect("labels");
+                let queue = labels.get(build::labels::QUEUE).cloned();
                 self.job(*batch, *attempt, items.len() as u32, parallelism);
                 let job = self.jobs.last_mut().expect("just added");
-                job.is_queued = is_queued;
-                job.is_suspended = is_queued;
+                job.is_suspended = queue.is_some();
+                job.queue = queue;
             }
         }
         decision

@@ -34,8 +34,8 @@ fn running_jobs_are_suspended_and_resumed() {
     assert_eq!(
         scene.lines(&decision),
         [
-            "Hold",
             "Suspend 0/1",
+            "Hold",
             "phase Suspended",
             "Ready=False Suspended",
             "Planned=True Planned",
@@ -46,6 +46,7 @@ fn running_jobs_are_suspended_and_resumed() {
     assert_eq!(events(&decision), ["Suspended"]);
     assert_eq!(scene.status().workers.as_ref().unwrap().desired, 0);
     scene.jobs[0].is_suspended = true;
+    scene.jobs[0].is_suspended_by_us = true;
     let before = scene.status().clone();
     scene.wait(100_000);
     let decision = scene.step();
@@ -105,7 +106,7 @@ fn a_queue_owns_suspend() {
     assert_eq!(job.spec.as_ref().unwrap().suspend, Some(true));
     let labels = job.metadata.labels.as_ref().unwrap();
     assert_eq!(labels["kueue.x-k8s.io/queue-name"], "team-queue");
-    assert!(scene.jobs[0].is_queued && scene.jobs[0].is_suspended);
+    assert!(scene.jobs[0].queue.is_some() && scene.jobs[0].is_suspended);
 
     // The queue has not let it in: nobody else does.
     let decision = scene.step();

@@ -77,11 +77,11 @@ impl Cluster {
             attempt: label(labels::ATTEMPT).parse().expect("a number"),
             epoch: label(labels::EPOCH).parse().expect("a number"),
             is_suspended: spec.suspend == Some(true),
-            is_queued: job
+            queue: job
                 .metadata
                 .labels
                 .as_ref()
-                .is_some_and(|labels| labels.contains_key(labels::QUEUE)),
+                .and_then(|labels| labels.get(labels::QUEUE).cloned()),
             parallelism: number(spec.parallelism),
             completions: number(spec.completions),
             ..ObservedJob::default()
@@ -140,6 +140,7 @@ impl Cluster {
             job.end_badly("FailedIndexes");
         }
         job.seen.active = job.pods.len() as u32;
+        job.seen.has_had_pods |= job.seen.active > 0;
         job.seen.ready = job.pods.iter().filter(|pod| pod.is_running).count() as u32;
         job.seen.succeeded = job.done.len() as u32;
         job.seen.failed_indexes = job.failed.len() as u32;

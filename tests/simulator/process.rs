@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crds::SidecarJob;
 use k8s_openapi::jiff::Timestamp;
 use operator::decide::decide;
-use operator::model::{Action, Decision, Observed, ObservedJob};
+use operator::model::{Action, Asked, Decision, Observed, ObservedJob};
 
 use crate::bucket::BatchFile;
 use crate::runner::Runner;
@@ -119,6 +119,7 @@ impl World {
                 .map(|(_, job)| job.clone())
                 .collect(),
             pods: self.cluster.pods(uid),
+            asked: Asked::default(),
             run: process
                 .runners
                 .get(uid)
@@ -215,8 +216,10 @@ impl World {
                 resource_version,
                 suspend,
             } => self.patch(&name, &resource_version, |job| {
-                assert!(!job.is_queued, "the queue owns suspend");
+                assert!(job.queue.is_none(), "the queue owns suspend");
+                assert!(suspend || job.is_suspended_by_us, "somebody else's");
                 job.is_suspended = suspend;
+                job.is_suspended_by_us = suspend;
             }),
             Action::DeleteJob { name } => {
                 self.cluster.delete(&name);

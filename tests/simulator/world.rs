@@ -187,7 +187,7 @@ impl World {
         let version = self.cluster.version();
         let takes_back = self.is_troubled() && self.random.in_thousand(100);
         if let Some(job) = self.cluster.jobs.get_mut(&name)
-            && job.seen.is_queued
+            && job.seen.queue.is_some()
         {
             job.seen.is_suspended = takes_back;
             job.seen.resource_version = version;

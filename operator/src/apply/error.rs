@@ -2,9 +2,11 @@
 
 use kube::core::Status;
 
+use crate::api_words::api_words;
 use crate::events::cut;
 use crate::identity::IdentityError;
 use crate::model::Trouble;
+use crate::reasons;
 use crate::runner::RunnerError;
 
 /// A message that goes into a status is cut after so many bytes.
@@ -20,7 +22,7 @@ pub enum ApplyError {
         what: String,
     },
     /// The API server refused, or could not be asked.
-    #[error("can't {verb} {what}: {source}")]
+    #[error("can't {verb} {what}: {}", api_words(source))]
     Api {
         /// What was tried.
         verb: &'static str,
@@ -75,7 +77,7 @@ impl ApplyError {
                 kube::Error::Api(status) => reason_of(status),
                 _ => "ApiUnavailable",
             },
-            Self::ForeignJob { .. } => "ForeignJob",
+            Self::ForeignJob { .. } => reasons::FOREIGN_JOB,
             Self::Identity(IdentityError::Refused(refusal)) => refusal.reason,
             Self::Identity(IdentityError::Api(_)) => "ApiUnavailable",
             Self::Identity(IdentityError::Credentials(_)) => "NoCredentials",
@@ -97,8 +99,8 @@ fn reason_of(status: &Status) -> &'static str {
     match status.code {
         403 if is_terminating => "NamespaceTerminating",
         403 if status.message.contains("exceeded quota") => "QuotaExceeded",
-        403 => "Forbidden",
-        400 | 422 => "JobRefused",
+        403 => reasons::FORBIDDEN,
+        400 | 422 => reasons::JOB_REFUSED,
         _ => "ApiError",
     }
 }

@@ -30,12 +30,19 @@ const RETRIES_OF_AN_INDEX: i32 = 2;
 /// count the time in a queue.
 pub fn job(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> Job {
     let mut job_labels = labels::of(object, job, settings);
+    let mut annotations = labels::annotations(object, job);
     if let Some(queue) = &object.spec.queue {
         job_labels.insert(labels::QUEUE.to_owned(), queue.clone());
+        if let Some(class) = object.labels().get(labels::QUEUE_PRIORITY) {
+            job_labels.insert(labels::QUEUE_PRIORITY.to_owned(), class.clone());
+        }
+        // Kueue takes only less than all of them for a least number.
+        if job.parallelism > 1 {
+            annotations.insert(labels::QUEUE_LEAST.to_owned(), "1".to_owned());
+        }
     }
     let completions = int(job.completions);
     let template = pod::template(object, job, settings);
-    let mut annotations = labels::annotations(object, job);
     annotations.insert(labels::TEMPLATE.to_owned(), digest(&template));
     Job {
         metadata: ObjectMeta {

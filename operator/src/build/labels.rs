@@ -19,6 +19,10 @@ pub const ATTEMPT: &str = "sidecarjob.dev/attempt";
 pub const EPOCH: &str = "sidecarjob.dev/epoch";
 /// The Kueue queue that decides when a Job may run.
 pub const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+/// The Kueue class that decides which Jobs go first: copied from the SidecarJob to Jobs in a queue.
+pub const QUEUE_PRIORITY: &str = "kueue.x-k8s.io/priority-class";
+/// Annotation: the fewest workers that Kueue may let in.
+pub const QUEUE_LEAST: &str = "kueue.x-k8s.io/job-min-parallelism";
 
 /// Annotation: name of the SidecarJob, which may be longer than a label.
 pub const JOB_NAME: &str = "sidecarjob.dev/job-name";
@@ -27,6 +31,9 @@ pub const OUTPUT: &str = "sidecarjob.dev/output";
 
 /// Annotation of a Job: digest of the pod template that it was built with.
 pub const TEMPLATE: &str = "sidecarjob.dev/pod-template";
+
+/// Annotation of a Job: this operator suspended it, and may resume it.
+pub const SUSPENDED: &str = "sidecarjob.dev/suspended";
 
 /// Annotation of a SidecarJob by which somebody asks for another run: any new text.
 pub const RERUN_REQUESTED_AT: &str = "sidecarjob.dev/rerun-requested-at";

@@ -79,6 +79,8 @@ fn condition(
         (types::WORKERS_UNSCHEDULABLE, false) if was_true => {
             notes.push(normal(reason, "Schedule", message));
         }
+        (types::QUEUED, true) => notes.push(normal(reason, "Queue", message)),
+        (types::QUEUED, false) if was_true => notes.push(normal(reason, "Queue", message)),
         (types::SUSPENDED, true) => notes.push(normal(reason, "Suspend", message)),
         (types::SUSPENDED, false) if was_true => notes.push(normal(reason, "Resume", message)),
         (types::COMPLETE, true) => notes.push(normal(reason, "End", message)),

@@ -74,6 +74,11 @@ impl Batch<'_> {
         is_going && !costs.knows(items::largest(&self.last.items))
     }
 
+    /// Whether its Job has still to get pods.
+    pub(super) fn lacks_pods(&self) -> bool {
+        matches!(self.state, State::Live(job) if job.lacks_pods())
+    }
+
     /// Items of the latest attempt that haven't ended.
     pub(super) fn left(&self) -> u32 {
         if self.state.is_closed() {

@@ -8,10 +8,13 @@ use super::canary::{self, Stage};
 use super::draft::Draft;
 use super::scale::{self, Allotment};
 use super::standing::{Phase, Standing};
-use super::{numbers, seal};
+use super::{numbers, queue, seal};
 use crate::model::{Action, Item, JobSpec, ObservedJob, PlanTotals, RunFacts, SealFacts};
 use crate::{build, items, names};
 use kube::ResourceExt;
+
+/// Seconds in which a Job that lacks pods is looked at again: nothing may happen meanwhile.
+const PODS_WITHIN: i64 = 10;
 
 /// What the steps share.
 pub(super) struct Context<'a> {
@@ -75,7 +78,7 @@ pub(super) fn decide(
     tidy(draft, &context, &jobs);
     settle(draft, &context);
     if draft.is_suspended() {
-        suspend(draft, &context);
+        scale::report(draft, 0);
     } else {
         advance(draft, &context);
     }
@@ -106,26 +109,6 @@ fn settle(draft: &mut Draft<'_>, context: &Context<'_>) {
     }
 }
 
-/// Jobs stop, and keep what they have done. One that is in a queue belongs to the queue, which
-/// would start it again: it goes, and its items go into another attempt later on.
-fn suspend(draft: &mut Draft<'_>, context: &Context<'_>) {
-    for batch in context.book {
-        let State::Live(job) = batch.state else {
-            continue;
-        };
-        if job.is_queued {
-            draft.delete(job);
-        } else if !job.is_suspended {
-            draft.actions.push(Action::Suspend {
-                name: job.name.clone(),
-                resource_version: job.resource_version.clone(),
-                suspend: true,
-            });
-        }
-    }
-    scale::report(draft, 0);
-}
-
 fn advance(draft: &mut Draft<'_>, context: &Context<'_>) {
     let stage = canary::stage(draft, context);
     match stage {
@@ -149,15 +132,14 @@ fn advance(draft: &mut Draft<'_>, context: &Context<'_>) {
             }
             let message =
                 "the canary measures speed, matches and nulls over a spread of the shards";
-            let message = with_deaths(draft, message.to_owned());
-            let message = with_pauses(draft, context, message);
+            let message = with_obstacles(draft, context, message.to_owned());
             draft.stand(Standing::moving(Phase::Canary, message));
         }
         _ if context.is_done() => seal::decide(draft, context, &mut allotment),
         _ => {
             next_batch(draft, context, &mut allotment);
             let message = format!("working on {} shards", context.totals.todo);
-            let message = with_pauses(draft, context, with_deaths(draft, message));
+            let message = with_obstacles(draft, context, message);
             draft.stand(Standing::moving(Phase::Running, message));
         }
     }
@@ -166,12 +148,19 @@ fn advance(draft: &mut Draft<'_>, context: &Context<'_>) {
     }
 }
 
-/// What goes on, and that workers die of something that only a person can mend.
-fn with_deaths(draft: &Draft<'_>, message: String) -> String {
-    match &draft.observed.pods.died {
-        None => message,
-        Some(words) => format!("{message}; workers die and are tried again: {words}"),
+/// What goes on, and what is in its way.
+fn with_obstacles(draft: &mut Draft<'_>, context: &Context<'_>, message: String) -> String {
+    if context.book.iter().any(Batch::lacks_pods) {
+        draft.look_again_in(PODS_WITHIN);
     }
+    let mut message = queue::with_waiting(draft, context, message);
+    if let Some((_, words)) = numbers::obstacle(draft) {
+        message = format!("{message}; workers can't start: {words}");
+    }
+    if let Some(words) = &draft.observed.pods.died {
+        message = format!("{message}; workers die and are tried again: {words}");
+    }
+    with_pauses(draft, context, message)
 }
 
 /// When a batch is tried again that waits for its time.
@@ -236,14 +225,18 @@ fn go_on(
     }
 }
 
-/// Whether a Job's pods can't start or die, and those of a Job built from the spec as it is now
-/// may not: a Job's own template can't be changed, and it would go on to the end of its tries.
-/// Another Job takes its place, and that costs its items no try.
+/// Whether a Job is in another queue than the spec's; or whether its pods are none, can't start or
+/// die, and those of a Job built from the spec as it is now may not: a Job's own template can't be
+/// changed, and it would go on to the end of its tries. Another Job takes its place, and that costs
+/// its items no try.
 pub(super) fn is_obsolete(draft: &Draft<'_>, context: &Context<'_>, job: &ObservedJob) -> bool {
+    if job.queue != draft.object.spec.queue {
+        return true;
+    }
     let pods = &draft.observed.pods;
     let can_not_start = pods.unschedulable.is_some() || pods.cannot_start.is_some();
     let is_blocked = can_not_start && job.active > 0 && job.ready == 0;
-    if !is_blocked && pods.died.is_none() {
+    if job.has_had_pods && !is_blocked && pods.died.is_none() {
         return false;
     }
     let spec = job_spec(draft, context, job.batch, job.attempt);

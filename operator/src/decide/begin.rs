@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 
 use super::draft::{AT_ONCE, Draft, RESTING};
 use super::standing::{Course, Phase, Standing};
+use super::suspend;
 use super::wanted::Wanted;
 use crate::build::labels;
 use crate::conditions::seconds;
@@ -29,7 +30,7 @@ pub(super) fn first(draft: &mut Draft<'_>, wanted: Result<Wanted, String>) {
         Err(message) => {
             draft.requeue = RESTING;
             return draft.stand(Standing::new(
-                Phase::Pending,
+                Phase::Stalled,
                 Course::Stuck,
                 reasons::INVALID_SPEC,
                 message,
@@ -38,19 +39,9 @@ pub(super) fn first(draft: &mut Draft<'_>, wanted: Result<Wanted, String>) {
     };
     if draft.is_suspended() {
         draft.requeue = RESTING;
-        return draft.stand(suspended("nothing was started yet"));
+        return draft.stand(suspend::standing("nothing was started yet"));
     }
     begin(draft, &wanted, &Terms::default());
-}
-
-/// The standing of a suspended job.
-pub(super) fn suspended(detail: &str) -> Standing {
-    Standing::new(
-        Phase::Suspended,
-        Course::Resting,
-        reasons::SUSPENDED,
-        format!("suspended; {detail}; set spec.suspend to false to go on"),
-    )
 }
 
 /// On what terms a run begins.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crds::{RunStatus, SidecarJob, SidecarJobStatus};
 use k8s_openapi::jiff::Timestamp;
 
-use super::standing::{self, Course, Standing};
-use super::{announce, throttle};
+use super::standing::{self, Course, Phase, Standing};
+use super::{announce, suspend, throttle};
 use crate::conditions::{Conditions, MESSAGE_BYTES, Status, clip};
 use crate::model::{Action, Decision, LockFacts, Observed, ObservedJob, RunFacts};
 use crate::reasons::{self, types};
@@ -37,6 +37,8 @@ pub(super) struct Draft<'a> {
     /// Why a change of the spec isn't followed: reason and message.
     pub(super) objection: Option<(&'static str, String)>,
     pub(super) requeue: Duration,
+    /// Whether the actions of this decision could not all be carried out.
+    pub(super) is_undone: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -57,6 +59,7 @@ impl<'a> Draft<'a> {
             standing: None,
             objection: None,
             requeue: MOVING,
+            is_undone: false,
         }
     }
 
@@ -98,6 +101,19 @@ impl<'a> Draft<'a> {
             .any(|condition| condition.type_ == kind && condition.status == Status::True.word())
     }
 
+    /// The phase that the status has, where nothing new can be said about it.
+    pub(super) fn phase_before(&self) -> Phase {
+        let steps = [
+            Phase::Planning,
+            Phase::Canary,
+            Phase::Running,
+            Phase::Verifying,
+        ];
+        let before = self.before.phase.as_deref();
+        let found = steps.into_iter().find(|phase| before == Some(phase.word()));
+        found.unwrap_or(Phase::Pending)
+    }
+
     pub(super) fn stand(&mut self, standing: Standing) {
         self.standing = Some(standing);
     }
@@ -125,8 +141,9 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn finish(mut self) -> Decision {
-        self.apply_suspension();
+        suspend::set_condition(&mut self);
         self.apply_trouble();
+        self.keep_what_is_undone();
         if let Some(standing) = &self.standing {
             standing::apply(standing, &mut self.conditions);
             self.status.phase = Some(standing.phase.word().to_owned());
@@ -135,6 +152,17 @@ impl<'a> Draft<'a> {
         if let Some((reason, message)) = &self.objection {
             let is_moving = self.conditions.is_true(types::RECONCILING);
             standing::apply_objection(reason, message, is_moving, &mut self.conditions);
+            let shown = match (is_moving, &self.standing) {
+                (false, _) => Some(message.clone()),
+                (true, Some(standing)) => Some(format!("{}; {message}", standing.message)),
+                (true, None) => None,
+            };
+            if let Some(shown) = shown {
+                self.status.message = Some(clip(&shown, MESSAGE_BYTES));
+            }
+            if !is_moving {
+                self.status.phase = Some(Phase::Stalled.word().to_owned());
+            }
         }
         self.status.conditions = self.conditions.into_list();
         let throttled = throttle::apply(self.observed, self.now, &self.before, self.status);
@@ -149,20 +177,25 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn apply_suspension(&mut self) {
-        if self.has_ended() {
-            self.conditions.remove(types::SUSPENDED);
-        } else if self.is_suspended() {
-            let message = "spec.suspend is true; set it to false to go on";
-            self.conditions
-                .set(types::SUSPENDED, Status::True, reasons::SUSPENDED, message);
-        } else if self.conditions.get(types::SUSPENDED).is_some() {
-            self.conditions.set(
-                types::SUSPENDED,
-                Status::False,
-                reasons::RESUMED,
-                "spec.suspend is false",
-            );
+    /// The number of workers is that of the last decision that was carried out.
+    fn keep_what_is_undone(&mut self) {
+        if !self.is_undone || self.has_ended() {
+            return;
+        }
+        if let (Some(sizing), Some(before)) = (&mut self.status.sizing, &self.before.sizing) {
+            sizing.workers = before.workers;
+            sizing.changed_at = before.changed_at.clone();
+        }
+        if let (Some(workers), Some(before)) = (&mut self.status.workers, &self.before.workers) {
+            workers.desired = before.desired;
+            workers.summary = Some(format!("{}/{}", workers.ready, before.desired));
+        }
+    }
+
+    fn is_moving(&self) -> bool {
+        match &self.standing {
+            Some(standing) => standing.course == Course::Moving,
+            None => self.conditions.is_true(types::RECONCILING),
         }
     }
 
@@ -174,6 +207,19 @@ impl<'a> Draft<'a> {
             .as_ref()
             .and_then(|facts| facts.trouble.clone());
         let trouble = self.observed.trouble.as_ref();
+        if let Some(trouble) = trouble
+            && reasons::ONLY_A_PERSON.contains(&trouble.reason)
+            && self.observed.pods.live == 0
+            && self.is_moving()
+        {
+            let (reason, message) = (trouble.reason, trouble.message.clone());
+            return self.stand(Standing::new(
+                Phase::Stalled,
+                Course::Stuck,
+                reason,
+                message,
+            ));
+        }
         let Some(trouble) = trouble.map(|trouble| trouble.message.clone()).or(of_run) else {
             return;
         };

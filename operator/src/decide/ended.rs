@@ -5,6 +5,7 @@ use crds::{OnSpecChange, RunStatus};
 
 use super::begin::{self, Terms};
 use super::draft::{Draft, RESTING};
+use super::seal;
 use super::standing::{Course, Phase, Standing};
 use super::wanted::Wanted;
 use crate::model::{Action, LockFacts};
@@ -89,6 +90,9 @@ fn stay(draft: &mut Draft<'_>) {
         ))
     });
     draft.standing = standing;
+    for kind in seal::WHILE_IT_GOES_ON {
+        draft.conditions.remove(kind);
+    }
 }
 
 /// Deletes the object once its time to live is over.

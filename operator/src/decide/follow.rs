@@ -2,24 +2,15 @@
 
 use crds::RunStatus;
 
-use super::draft::{Draft, RESTING};
+use super::draft::Draft;
 use super::standing::{Course, Phase, Standing};
-use super::{batches, begin, lock, planning};
+use super::{batches, lock, planning, suspend};
 use crate::build::frozen_manifest;
 use crate::model::Action;
 
 pub(super) fn decide(draft: &mut Draft<'_>, run: &RunStatus) {
     step(draft, run);
-    let is_stuck = draft
-        .standing
-        .as_ref()
-        .is_some_and(|standing| standing.course == Course::Stuck);
-    if draft.is_suspended() && !draft.has_ended() && !is_stuck {
-        draft.requeue = RESTING;
-        draft.stand(begin::suspended(
-            "what is finished stays, and the output stays locked by this job",
-        ));
-    }
+    suspend::hold_still(draft);
 }
 
 fn step(draft: &mut Draft<'_>, run: &RunStatus) {
@@ -29,7 +20,7 @@ fn step(draft: &mut Draft<'_>, run: &RunStatus) {
     }
     if let Some(refusal) = &observed.refusal {
         return draft.stand(Standing::new(
-            phase_before(draft),
+            Phase::Stalled,
             Course::Stuck,
             refusal.reason,
             refusal.message.clone(),
@@ -64,17 +55,4 @@ fn hold(draft: &mut Draft<'_>, run: &RunStatus) {
         skip_existing: draft.object.spec.output.skip_existing && !run.redo_all,
         prefix,
     });
-}
-
-/// The phase that the status has, for standings that say nothing about it.
-pub(super) fn phase_before(draft: &Draft<'_>) -> Phase {
-    [
-        Phase::Planning,
-        Phase::Canary,
-        Phase::Running,
-        Phase::Verifying,
-    ]
-    .into_iter()
-    .find(|phase| draft.before.phase.as_deref() == Some(phase.word()))
-    .unwrap_or(Phase::Pending)
 }

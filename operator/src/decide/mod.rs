@@ -15,9 +15,11 @@
 //! | `batches` | … what is started, settled, retried and deleted |
 //! | `canary` | … the small run before the large one |
 //! | `scale` | … the number of workers, and who gets them |
+//! | `queue` | … Jobs that somebody else has to let in |
 //! | `seal` | … the end of a run |
 //! | `ended` | a run that has ended |
 //! | `going` | a namespace that is being deleted |
+//! | `suspend` | what `spec.suspend` stops |
 //! | `numbers` | counts, rates and summaries of the status |
 //! | `draft`, `standing` | a decision in the making, and its conditions by kstatus |
 //! | `throttle` | live numbers are written now and then only |
@@ -35,9 +37,11 @@ mod going;
 mod lock;
 mod numbers;
 mod planning;
+mod queue;
 mod scale;
 mod seal;
 mod standing;
+mod suspend;
 mod throttle;
 mod wanted;
 
@@ -47,17 +51,33 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::model::{Action, Decision, Observed};
 use draft::Draft;
+pub use suspend::stop;
 use wanted::Wanted;
 
 /// Decides what to do about one SidecarJob.
 pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
+    draw_up(observed, now, false)
+}
+
+/// The status and the events of a decision whose actions could not all be carried out: it has what
+/// was found, and nothing that only those actions would make true.
+pub fn report(observed: &Observed, now: Timestamp) -> Decision {
+    Decision {
+        actions: Vec::new(),
+        ..draw_up(observed, now, true)
+    }
+}
+
+fn draw_up(observed: &Observed, now: Timestamp, is_undone: bool) -> Decision {
     if observed.object.metadata.deletion_timestamp.is_some() {
         return leaving();
     }
     let mut draft = Draft::new(observed, now);
+    draft.is_undone = is_undone;
     if draft.is_behind() {
         return draft.finish();
     }
+    draft.actions.extend(stop(observed));
     let wanted = Wanted::of(&observed.object.spec);
     let has_ended = draft.has_ended();
     match draft.run().cloned() {

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::attempts::{Batch, State};
 use super::batches::{self, Context};
 use super::draft::Draft;
-use super::{canary, scale};
+use super::{canary, queue, scale};
 use crate::conditions::{Status, clip};
 use crate::model::{FailureNote, SealFacts};
 use crate::reasons::{self, types};
@@ -31,6 +31,7 @@ pub(super) fn update(draft: &mut Draft<'_>, context: &Context<'_>) {
     draft.status.batches = batches(draft, context);
     if !draft.has_ended() {
         schedulable(draft);
+        queue::set_condition(draft, context);
     }
     if !matches!(context.facts.seal, SealFacts::Sealed(_)) {
         counts(draft, context);
@@ -123,18 +124,23 @@ fn rates(draft: &Draft<'_>, context: &Context<'_>) -> Option<RateStatus> {
     })
 }
 
-/// Whether workers find nodes, in the words of the scheduler or the kubelet.
-fn schedulable(draft: &mut Draft<'_>) {
-    let pods = &draft.observed.pods;
-    let kind = types::WORKERS_UNSCHEDULABLE;
-    let trouble = [
+/// Why workers don't start, in the words of the Job controller, the scheduler or the kubelet.
+pub(super) fn obstacle<'a>(draft: &Draft<'a>) -> Option<(&'static str, &'a str)> {
+    let observed = draft.observed;
+    let pods = &observed.pods;
+    let obstacles = [
+        (&observed.asked.refused, reasons::FAILED_CREATE),
         (&pods.unschedulable, reasons::UNSCHEDULABLE),
         (&pods.cannot_start, reasons::CANNOT_START),
     ];
-    let trouble = trouble
-        .into_iter()
-        .find_map(|(words, reason)| Some((words.as_ref()?, reason)));
-    if let Some((words, reason)) = trouble {
+    let mut obstacles = obstacles.into_iter();
+    obstacles.find_map(|(words, reason)| Some((reason, words.as_deref()?)))
+}
+
+/// Whether workers start.
+fn schedulable(draft: &mut Draft<'_>) {
+    let kind = types::WORKERS_UNSCHEDULABLE;
+    if let Some((reason, words)) = obstacle(draft) {
         draft.conditions.set(kind, Status::True, reason, words);
     } else if draft.conditions.get(kind).is_some() {
         let (reason, words) = (reasons::SCHEDULABLE, "workers find nodes, and start");
@@ -199,6 +205,11 @@ fn batch_status(draft: &Draft<'_>, context: &Context<'_>, batch: &Batch<'_>) -> 
 /// Whether, by the status, the Job of this attempt was taken from it.
 pub(super) fn was_taken(status: &SidecarJobStatus, batch: u32, attempt: u32) -> bool {
     state_if_taken(status, batch, attempt).is_some()
+}
+
+/// Whether, by the status, the Job of this attempt was suspended.
+pub(super) fn was_suspended(status: &SidecarJobStatus, batch: u32, attempt: u32) -> bool {
+    state_if_taken(status, batch, attempt) == Some(SUSPENDED)
 }
 
 fn state_if_taken(status: &SidecarJobStatus, batch: u32, attempt: u32) -> Option<&'static str> {

@@ -3,8 +3,8 @@
 use crds::CanaryStatus;
 
 use super::draft::{AT_ONCE, Draft};
+use super::seal;
 use super::standing::{Course, Phase, Standing};
-use super::{follow, seal};
 use crate::conditions::Status;
 use crate::model::{Action, PlanFacts, PlanTotals, RunFacts};
 use crate::reasons::{self, types};
@@ -15,8 +15,7 @@ pub(super) fn is_refused(draft: &mut Draft<'_>, facts: &RunFacts) -> bool {
         return false;
     };
     if reason == reasons::ACCESS_DENIED {
-        let phase = follow::phase_before(draft);
-        let standing = Standing::new(phase, Course::Stuck, reason, message.clone());
+        let standing = Standing::new(Phase::Stalled, Course::Stuck, reason, message.clone());
         draft.stand(standing);
     } else {
         seal::fail(draft, reason, message.clone());

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::batches::Context;
 use super::draft::Draft;
+use super::queue;
 use crate::conditions::seconds;
 use crate::model::{Action, ObservedJob};
 use crate::sizing::{self, DEAD_BAND, Inputs, Limit, MOST_ITEMS_OF_A_JOB, MOST_WORKERS};
@@ -29,8 +30,9 @@ pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
     let sizes = item_sizes(draft, context, 1);
     let target = draft.object.spec.throughput.target_rows_per_hour;
     let target = target.and_then(|rows| u64::try_from(rows).ok());
-    let current = before
-        .workers
+    let current = queue::admitted(context)
+        .map(int)
+        .or(before.workers)
         .and_then(|workers| u32::try_from(workers).ok())
         .filter(|workers| *workers > 0);
     let changed_at = before.changed_at.as_ref().map(|time| time.0);
@@ -60,7 +62,7 @@ pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
         _ => sized.workers,
     }
     .max(1);
-    let is_changed = current != Some(workers);
+    let is_changed = before.workers != Some(int(workers));
     draft.status.sizing = Some(SizingStatus {
         target_rows_per_hour: draft.object.spec.throughput.target_rows_per_hour,
         rows_per_shard: Some(rounded(inputs.rows_per_shard)).filter(|rows| *rows > 0.0),
@@ -162,8 +164,10 @@ impl Allotment {
         let is_under = wanted > job.parallelism
             && (self.is_first || job.parallelism == 0 || wanted - job.parallelism >= band);
         let mut parallelism = job.parallelism;
-        if job.is_queued {
+        if job.queue.is_some() {
             // As the queue has it.
+        } else if job.is_suspended && !queue::is_ours(draft, job) {
+            // Somebody else's to resume.
         } else if job.is_suspended {
             draft.actions.push(Action::Suspend {
                 name: job.name.clone(),

@@ -10,7 +10,14 @@ use super::scale::{self, Allotment};
 use super::standing::{Course, Phase, Standing};
 use crate::conditions::seconds;
 use crate::model::{Action, SealFacts, SealTotals};
-use crate::reasons;
+use crate::reasons::{self, types};
+
+/// Conditions that say nothing of a run that has ended: nobody waits, and the lock is given up.
+pub(super) const WHILE_IT_GOES_ON: [&str; 3] = [
+    types::OUTPUT_LOCKED,
+    types::WORKERS_UNSCHEDULABLE,
+    types::QUEUED,
+];
 
 /// Every item has ended: the output is held against the plan, and sealed.
 pub(super) fn decide(draft: &mut Draft<'_>, context: &Context<'_>, allotment: &mut Allotment) {
@@ -114,8 +121,9 @@ fn end(draft: &mut Draft<'_>, standing: Standing) {
     draft
         .actions
         .retain(|action| !matches!(action, Action::Start { .. }));
-    let kind = reasons::types::WORKERS_UNSCHEDULABLE;
-    draft.conditions.remove(kind);
+    for kind in WHILE_IT_GOES_ON {
+        draft.conditions.remove(kind);
+    }
     scale::none_left(draft);
     draft.requeue = AT_ONCE;
     draft.stand(standing);

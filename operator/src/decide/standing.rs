@@ -14,6 +14,7 @@ pub(super) enum Phase {
     Succeeded,
     Failed,
     Suspended,
+    Stalled,
 }
 
 impl Phase {
@@ -27,6 +28,7 @@ impl Phase {
             Self::Succeeded => "Succeeded",
             Self::Failed => "Failed",
             Self::Suspended => "Suspended",
+            Self::Stalled => "Stalled",
         }
     }
 }

@@ -8,6 +8,7 @@ use kube::{Client, ResourceExt};
 use storage::{CredentialSource, Credentials, WebIdentity, assume_role_with_web_identity};
 
 use super::IdentityError;
+use crate::api_words::api_words;
 
 /// The annotation that names the role.
 const ROLE: &str = "eks.amazonaws.com/role-arn";
@@ -79,9 +80,10 @@ impl RoleCredentials {
             .await
             .map_err(|error| {
                 format!(
-                    "can't have a token of the service account {}/{name}: {error}; let the \
+                    "can't have a token of the service account {}/{name}: {}; let the \
                      operator's role create serviceaccounts/token",
-                    self.role.namespace
+                    self.role.namespace,
+                    api_words(&error)
                 )
             })?;
         match answer.status.and_then(|status| status.token) {

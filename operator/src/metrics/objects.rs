@@ -34,6 +34,9 @@ impl ObjectNumbers {
         let run = status.run.as_ref().map(|run| run.name.as_str());
         let progress = facts
             .filter(|facts| Some(facts.run.as_str()) == run)
+            // Before the reports were read its sums are zero: a counter that jumped from there to
+            // what was done long ago would look like a burst.
+            .filter(|facts| facts.batches_loaded)
             .map(|facts| &facts.progress);
         let shards = status.shards.as_ref().map(|shards| {
             let (done, failed) = match progress {

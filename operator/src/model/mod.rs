@@ -10,4 +10,6 @@ pub use facts::{
     AttemptFacts, BatchFacts, FailureNote, Item, LockFacts, PlanFacts, PlanTotals, ProgressFacts,
     RunFacts, SealFacts, SealTotals, Settled,
 };
-pub use observed::{JobEnd, Observed, ObservedJob, ObservedPods, Refusal, Settings, Trouble};
+pub use observed::{
+    Asked, JobEnd, Observed, ObservedJob, ObservedPods, Refusal, Settings, Trouble,
+};

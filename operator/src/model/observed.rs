@@ -16,6 +16,8 @@ pub struct Observed {
     pub jobs: Vec<ObservedJob>,
     /// Its worker pods, summed.
     pub pods: ObservedPods,
+    /// What no watch tells.
+    pub asked: Asked,
     /// What the background work on its output prefix knows; `None` before it was started.
     pub run: Option<Arc<RunFacts>>,
     /// Why the operator can't act on the prefixes of the object until a person changes something
@@ -39,6 +41,15 @@ pub struct Observed {
     pub random: u32,
     /// How the operator was installed.
     pub settings: Arc<Settings>,
+}
+
+/// What the API server was asked for, since no watch tells it: only while Jobs stand still.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Asked {
+    /// Why the Job controller can't make the pods that a Job lacks, in its words.
+    pub refused: Option<String>,
+    /// Why a queue holds a Job back, in the words of its Workload.
+    pub queued: Option<String>,
 }
 
 /// Something that stays as it is until a person acts.
@@ -78,8 +89,10 @@ pub struct ObservedJob {
     pub epoch: u64,
     /// Whether its `spec.suspend` is true.
     pub is_suspended: bool,
-    /// Whether it carries a queue's label, so that `suspend` is somebody else's.
-    pub is_queued: bool,
+    /// Whether it was this operator that suspended it, by its annotation: nobody else's is resumed.
+    pub is_suspended_by_us: bool,
+    /// The queue whose label it carries: `suspend` and `parallelism` are the queue's then.
+    pub queue: Option<String>,
     /// Digest of the pod template that it was built with, from its annotations.
     pub template: Option<String>,
     /// `spec.parallelism`.
@@ -92,6 +105,8 @@ pub struct ObservedJob {
     pub ready: u32,
     /// Pods that are being deleted.
     pub terminating: u32,
+    /// Whether any pod of it was ever made.
+    pub has_had_pods: bool,
     /// Indexes that ended well.
     pub succeeded: u32,
     /// Indexes that ended badly for good (length of `failedIndexes`).
@@ -101,6 +116,20 @@ pub struct ObservedJob {
     pub end: Option<JobEnd>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
+}
+
+impl ObservedJob {
+    /// Whether it may still do something.
+    pub fn is_live(&self) -> bool {
+        self.end.is_none() && !self.is_deleting
+    }
+
+    /// Whether the Job controller has still to make pods that are asked for.
+    pub fn lacks_pods(&self) -> bool {
+        let ended = self.succeeded.saturating_add(self.failed_indexes);
+        let wanted = self.parallelism.min(self.completions.saturating_sub(ended));
+        self.is_live() && !self.is_suspended && self.active + self.terminating < wanted
+    }
 }
 
 /// How a Job ended.

@@ -45,13 +45,15 @@ pub fn keep_job(job: &Job) -> Option<KeptJob> {
             attempt: small(labels::ATTEMPT)?,
             epoch: number(labels::EPOCH)?,
             is_suspended: spec.suspend.unwrap_or_default(),
-            is_queued: labels.contains_key(labels::QUEUE),
+            is_suspended_by_us: annotations.contains_key(labels::SUSPENDED),
+            queue: labels.get(labels::QUEUE).cloned(),
             template: annotations.get(labels::TEMPLATE).cloned(),
             parallelism: count(spec.parallelism),
             completions: count(spec.completions),
             active,
             ready: count(status.ready),
             terminating,
+            has_had_pods: has_had_pods(status),
             succeeded: count(status.succeeded),
             failed_indexes: count_intervals(status.failed_indexes.as_deref().unwrap_or_default()),
             end: end(
@@ -75,6 +77,20 @@ fn controller_uid(metadata: &ObjectMeta) -> Option<&str> {
 
 fn count(number: Option<i32>) -> u32 {
     number.map_or(0, |number| u32::try_from(number).unwrap_or_default())
+}
+
+/// Whether any pod of it was ever made, as far as its status knows.
+fn has_had_pods(status: &JobStatus) -> bool {
+    let counts = [
+        status.active,
+        status.terminating,
+        status.ready,
+        status.succeeded,
+        status.failed,
+    ];
+    let texts = [&status.completed_indexes, &status.failed_indexes];
+    counts.into_iter().any(|number| count(number) > 0)
+        || texts.into_iter().flatten().any(|text| !text.is_empty())
 }
 
 /// How it ended. The conditions that come first say so before the last pod is gone, and are
@@ -155,13 +171,15 @@ mod tests {
             attempt: 2,
             epoch: 5,
             is_suspended: true,
-            is_queued: true,
+            is_suspended_by_us: false,
+            queue: Some("q".to_owned()),
             template: Some("0123456789abcdef".to_owned()),
             parallelism: 4,
             completions: 9,
             active: 2,
             ready: 1,
             terminating: 1,
+            has_had_pods: true,
             succeeded: 3,
             failed_indexes: 3,
             end: None,
