@@ -23,6 +23,8 @@ mod scaling;
 mod scene;
 #[path = "decide/seal.rs"]
 mod seal;
+#[path = "decide/silence.rs"]
+mod silence;
 #[path = "decide/sizing.rs"]
 mod sizing;
 #[path = "decide/suspend.rs"]

@@ -30,6 +30,8 @@ mod memory;
 mod poison;
 #[path = "end_to_end/queues.rs"]
 mod queues;
+#[path = "end_to_end/quota.rs"]
+mod quota;
 #[path = "end_to_end/room.rs"]
 mod room;
 #[path = "end_to_end/storage_down.rs"]

@@ -38,5 +38,7 @@ mod lifecycle;
 mod rights;
 #[path = "operator_api/scale.rs"]
 mod scale;
+#[path = "operator_api/silence.rs"]
+mod silence;
 #[path = "operator_api/tenants.rs"]
 mod tenants;

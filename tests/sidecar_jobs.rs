@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crds::{ShardCounts, SidecarJob};
+use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
@@ -64,6 +65,25 @@ where
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
         Err(error) => panic!("{name} can't be deleted: {error}"),
     }
+}
+
+/// Lets a namespace have so many pods.
+pub async fn limit_pods(client: &Client, namespace: &str, limit: Duration, pods: &str) {
+    let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), namespace);
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
+        "spec": {"hard": {"pods": pods}},
+    });
+    let parameters = PatchParams::apply("test").force();
+    let quota = Patch::Apply(&quota);
+    quotas.patch("few", &parameters, &quota).await.unwrap();
+    // Nothing is counted against a quota before its controller has seen it.
+    eventually(limit, "the quota holds", async || {
+        let quota = quotas.get("few").await.unwrap();
+        let hard = quota.status?.hard?;
+        (hard.get("pods")?.0 == pods).then_some(())
+    })
+    .await;
 }
 
 /// Deletes every object of an API.

@@ -64,6 +64,9 @@ fn a_rejected_change_is_reported_and_the_run_goes_on() {
     );
     assert_eq!(events(&decision), ["SpecChangedAfterStart"]);
     assert_eq!(scene.run(), run);
+    let message = scene.status().message.clone().unwrap();
+    assert!(message.starts_with("working on 100 shards; "), "{message}");
+    assert!(message.contains("spec.onSpecChange is Reject"), "{message}");
     // Changed back, nothing is left of it.
     scene.apply(json!({"dataset": {"sources": null}}));
     scene.step();
@@ -83,6 +86,9 @@ fn a_rejected_change_of_an_ended_job_is_not_ready() {
         condition(scene.status(), "Complete").as_deref(),
         Some("True Completed")
     );
+    assert_eq!(scene.status().phase.as_deref(), Some("Stalled"));
+    let message = scene.status().message.clone().unwrap();
+    assert!(message.contains("changed after run"), "{message}");
     let before = scene.status().clone();
     scene.wait(1000);
     scene.step();

@@ -196,6 +196,10 @@ fn all_that_a_spec_may_say_of_workers() {
         job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"],
         "team-queue"
     );
+    assert_eq!(
+        job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"],
+        "1"
+    );
     let template = &job["spec"]["template"];
     assert_eq!(template["metadata"]["labels"]["team"], "photos");
     assert_eq!(

@@ -189,7 +189,6 @@ fn the_whole_way_without_a_canary() {
             "phase Succeeded",
             "Ready=True Completed",
             "Planned=True Planned",
-            "OutputLocked=False HeldByThisJob",
             "Complete=True Completed"
         ]
     );

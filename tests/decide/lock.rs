@@ -173,7 +173,7 @@ fn access_that_is_refused_is_waited_for() {
         scene.lines(&decision),
         [
             "Hold",
-            "phase Pending",
+            "phase Stalled",
             "Ready=False AccessDenied",
             "Stalled=True AccessDenied"
         ]
@@ -197,7 +197,7 @@ fn without_an_identity_nothing_is_done() {
     assert_eq!(
         scene.lines(&decision),
         [
-            "phase Pending",
+            "phase Stalled",
             "Ready=False SecretNotFound",
             "Stalled=True SecretNotFound"
         ]
@@ -250,7 +250,7 @@ fn a_spec_with_a_mistake_is_said_to_have_one() {
     assert_eq!(
         scene.lines(&decision),
         [
-            "phase Pending",
+            "phase Stalled",
             "Ready=False InvalidSpec",
             "Stalled=True InvalidSpec"
         ]

@@ -196,7 +196,7 @@ async fn the_operators_own_identity_serves_listed_prefixes_at_its_own_service_on
             "{:#}",
             json!(object.status)
         );
-        assert_eq!(phase(&object), "Pending");
+        assert_eq!(phase(&object), "Stalled");
     }
     assert!(everything(&bucket.join("b/out-unlisted")).is_empty());
     let dialled = tokio::time::timeout(Duration::from_millis(100), trap.accept()).await;

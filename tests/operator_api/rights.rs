@@ -13,8 +13,14 @@ use crate::pods::PodRunner;
 use crate::sidecar_jobs::{delete, is_true};
 
 /// Rights that not every run's requests show: why they are there is said beside them. A Job is read
-/// before a further attempt only if a worker of the one before had begun.
-const UNSEEN: [(&str, &str); 2] = [("jobs", "get"), ("sidecarjobs/finalizers", "update")];
+/// before a further attempt only if a worker of the one before had begun; events and Workloads are
+/// listed while a Job stands still.
+const UNSEEN: [(&str, &str); 4] = [
+    ("events", "list"),
+    ("jobs", "get"),
+    ("sidecarjobs/finalizers", "update"),
+    ("workloads", "list"),
+];
 
 /// What everybody may who has an account: to ask who one is.
 const EVERYBODYS: (&str, &str) = ("selfsubjectreviews", "create");

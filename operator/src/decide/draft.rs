@@ -182,13 +182,15 @@ impl<'a> Draft<'a> {
         if !self.is_undone || self.has_ended() {
             return;
         }
-        if let (Some(sizing), Some(before)) = (&mut self.status.sizing, &self.before.sizing) {
-            sizing.workers = before.workers;
-            sizing.changed_at = before.changed_at.clone();
+        if let Some(sizing) = &mut self.status.sizing {
+            let before = self.before.sizing.as_ref();
+            sizing.workers = before.and_then(|before| before.workers);
+            sizing.changed_at = before.and_then(|before| before.changed_at.clone());
         }
-        if let (Some(workers), Some(before)) = (&mut self.status.workers, &self.before.workers) {
-            workers.desired = before.desired;
-            workers.summary = Some(format!("{}/{}", workers.ready, before.desired));
+        if let Some(workers) = &mut self.status.workers {
+            let before = self.before.workers.as_ref();
+            workers.desired = before.map_or(0, |before| before.desired);
+            workers.summary = Some(format!("{}/{}", workers.ready, workers.desired));
         }
     }
 
