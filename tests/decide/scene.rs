@@ -202,7 +202,7 @@ impl Scene {
         });
     }
 
-    /// Adds a Job that runs in epoch 3.
+    /// Adds a Job that runs in epoch 3, and has made pods.
     pub fn job(&mut self, batch: u32, attempt: u32, completions: u32, parallelism: u32) {
         let run = self.run();
         self.jobs.push(ObservedJob {
@@ -215,6 +215,7 @@ impl Scene {
             epoch: 3,
             parallelism,
             completions,
+            has_had_pods: true,
             ..ObservedJob::default()
         });
     }

@@ -7,10 +7,14 @@ use crate::scene::{Scene, condition, events};
 
 /// A Job on its way, which has made no pod yet.
 fn begun() -> Scene {
-    let mut scene = Scene::planned(8, json!({"worker": {"serviceAccountName": "writer"}}));
+    let spec = json!({
+        "worker": {"serviceAccountName": "writer"}, "throughput": {"maxWorkers": 2},
+    });
+    let mut scene = Scene::planned(8, spec);
     scene.batch(0, 1, &[(0, 2), (2, 4), (4, 6), (6, 8)], 3, 0);
     scene.job(0, 1, 4, 2);
     scene.jobs[0].template = Some(scene.template(0, 1));
+    scene.jobs[0].has_had_pods = false;
     scene.step();
     scene
 }
