@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crds::{SidecarJob, SidecarJobStatus};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
@@ -231,6 +231,7 @@ impl Target<'_> {
                 self.patch_job(verb, &name, resource_version, patch).await
             }
             Action::DeleteJob { name } => self.delete_job(&name).await,
+            Action::EndPod { name, uid } => self.end_pod(&name, uid).await,
             Action::Settle { batch, attempt } => {
                 runners.settle(&self.uid, batch, attempt);
                 Ok(())
@@ -361,6 +362,27 @@ impl Target<'_> {
             // Another Job of that name: not the one that was seen.
             Err(kube::Error::Api(status)) if status.is_conflict() => Err(outdated(name)),
             Err(error) => Err(self.failed("delete", &job_words(name), error)),
+        }
+    }
+
+    async fn end_pod(&self, name: &str, uid: String) -> Result<(), ApplyError> {
+        let pods: Api<Pod> = Api::namespaced(self.applier.client.clone(), &self.namespace);
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid),
+                resource_version: None,
+            }),
+            ..DeleteParams::background()
+        };
+        let deleted = pods.delete(name, &parameters).await;
+        self.count("Pod", "delete", &deleted);
+        match deleted {
+            Ok(_) => Ok(()),
+            // It has gone, or another has its name.
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
+                Ok(())
+            }
+            Err(error) => Err(self.failed("delete", &format!("the pod {name}"), error)),
         }
     }
 

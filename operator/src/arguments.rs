@@ -130,6 +130,16 @@ pub struct Arguments {
     )]
     pub follow_seconds: u32,
 
+    /// Seconds after which a worker that runs and reports nothing is taken for hung, and replaced
+    #[arg(
+        long,
+        env = "SIDECARJOB_SILENT_SECONDS",
+        value_name = "SECONDS",
+        default_value_t = 600,
+        value_parser = clap::value_parser!(u32).range(30..=86400)
+    )]
+    pub silent_seconds: u32,
+
     /// Where /healthz, /readyz and /metrics are served
     #[arg(
         long,
@@ -190,6 +200,7 @@ impl Arguments {
             items_per_job: self.items_per_job,
             live_status_seconds: i64::from(self.live_status_seconds),
             window_seconds: i64::from(self.window_seconds),
+            silent_seconds: i64::from(self.silent_seconds),
         }
     }
 }

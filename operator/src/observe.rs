@@ -1,6 +1,6 @@
 //! The one place that reads: what a decision about one SidecarJob rests on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crds::SidecarJob;
@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use crate::identity::{Identities, IdentityError};
 use crate::inquiry::Inquiry;
 use crate::memory::{Memory, Subject};
-use crate::model::{Asked, Observed, ObservedJob, Settings};
+use crate::model::{Asked, Observed, ObservedJob, RunFacts, Settings};
 use crate::namespaces::Namespaces;
 use crate::runner::Runners;
 use crate::watch::{Cache, KeptJob, KeptPod, ObjectKey, sum_pods};
@@ -110,10 +110,12 @@ impl Observer {
         }
         let pods = self.caches.pods.owned(&key.namespace, &uid);
         let jobs: Vec<ObservedJob> = jobs.iter().map(|(_, job)| job.observed.clone()).collect();
+        let run = self.runners.facts(&uid);
+        let silent = run.as_deref().map(silent_work).unwrap_or_default();
         let observed = Observed {
             jobs,
-            pods: sum_pods(pods.iter().map(|(_, pod)| pod.as_ref())),
-            run: self.runners.facts(&uid),
+            pods: sum_pods(pods.iter().map(|(key, pod)| (key, pod.as_ref())), &silent),
+            run,
             asked: Asked::default(),
             refusal: None,
             has_identity: false,
@@ -161,6 +163,24 @@ impl Observer {
 fn loses_pods(job: &ObservedJob) -> bool {
     let is_ending_some = job.is_live() && !job.is_suspended && job.terminating > 0;
     is_ending_some || job.lacks_pods()
+}
+
+/// Batch, attempt and index of the items of which nothing is heard.
+fn silent_work(facts: &RunFacts) -> HashSet<(u32, u32, u32)> {
+    let mut work = HashSet::new();
+    if facts.silent.is_empty() {
+        return work;
+    }
+    let silent: HashSet<u64> = facts.silent.iter().copied().collect();
+    for batch in &facts.batches {
+        let Some(last) = batch.attempts.last() else {
+            continue;
+        };
+        let items = last.items.iter().zip(0..);
+        let quiet = items.filter(|((first, _), _)| silent.contains(first));
+        work.extend(quiet.map(|(_, index)| (batch.batch, last.attempt, index)));
+    }
+    work
 }
 
 /// Whether the object has anything to do in the store. A run that is over needs neither its

@@ -155,6 +155,7 @@ async fn put_together(arguments: &Arguments) -> anyhow::Result<Parts> {
         lock_ttl,
         follow_every: Duration::from_secs(u64::from(arguments.follow_seconds)),
         window: Duration::from_secs(u64::from(arguments.window_seconds)),
+        silent_after: Duration::from_secs(u64::from(arguments.silent_seconds)),
         ..Pace::default()
     };
     let (runners, woken) = Runners::new(pace);

@@ -142,6 +142,10 @@ reasons! {
     CANNOT_START = "CannotStart";
     /// The API server takes no pods of the Job.
     FAILED_CREATE = "FailedCreate";
+    /// A worker hangs, and is replaced.
+    WORKER_SILENT = "WorkerSilent";
+    /// A container runs on after the worker of its pod has ended.
+    WORKER_OUTLIVED = "WorkerOutlived";
     /// A Job waits in its queue.
     WAITING_FOR_QUEUE = "WaitingForQueue";
     /// A Job was suspended by somebody else.

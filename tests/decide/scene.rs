@@ -67,6 +67,7 @@ impl Scene {
                 items_per_job: 10,
                 live_status_seconds: 15,
                 window_seconds: 300,
+                silent_seconds: 600,
                 ..Settings::default()
             },
             now: START.parse().expect("a time"),
@@ -361,6 +362,7 @@ impl Scene {
                 format!("{what} {}", whose(name))
             }
             Action::DeleteJob { name } => format!("Delete {}", whose(name)),
+            Action::EndPod { name, .. } => format!("End {name}"),
             Action::Settle { batch, attempt } => format!("Settle {batch}/{attempt}"),
             Action::Seal => "Seal".to_owned(),
             Action::Release => "Release".to_owned(),

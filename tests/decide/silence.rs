@@ -1,6 +1,6 @@
 //! What stands still says why, where people look first.
 
-use operator::model::Trouble;
+use operator::model::{PodRef, Trouble};
 use serde_json::json;
 
 use crate::scene::{Scene, condition, events};
@@ -172,4 +172,44 @@ fn workers_that_could_not_be_started_are_not_asked_for() {
     scene.trouble = None;
     scene.act();
     assert_eq!(scene.status().sizing.as_ref().unwrap().workers, Some(4));
+}
+
+fn pod(name: &str, since_s: i64) -> PodRef {
+    PodRef {
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+        since_s,
+    }
+}
+
+/// The follower says which items stand still; whether a pod had the time to report is decided here.
+#[test]
+fn a_worker_that_hangs_is_told_of_and_replaced() {
+    let mut scene = begun();
+    let now = scene.now.as_second();
+    scene.pods.silent = vec![pod("young", now - 599), pod("hung", now - 600)];
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["End hung"]);
+    assert!(events(&decision).contains(&"WorkerSilent"));
+    let message = scene.status().message.clone().unwrap();
+    assert!(message.contains("reported nothing for 600 s"), "{message}");
+    assert_eq!(decision.requeue.as_secs(), 1);
+    // What could not be done is not told of.
+    assert!(!events(&scene.fail()).contains(&"WorkerSilent"));
+}
+
+#[test]
+fn a_pod_that_outlives_its_worker_is_ended() {
+    let mut scene = begun();
+    let now = scene.now.as_second();
+    scene.pods.outlived = vec![pod("new", now - 10), pod("old", now - 30)];
+    scene.pods.outlived_by = Some("istio-proxy".to_owned());
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["End old"]);
+    assert!(events(&decision).contains(&"WorkerOutlived"));
+    let message = scene.status().message.clone().unwrap();
+    assert!(
+        message.contains("the container istio-proxy runs on"),
+        "{message}"
+    );
 }

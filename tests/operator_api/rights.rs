@@ -14,10 +14,11 @@ use crate::sidecar_jobs::{delete, is_true};
 
 /// Rights that not every run's requests show: why they are there is said beside them. A Job is read
 /// before a further attempt only if a worker of the one before had begun; events and Workloads are
-/// listed while a Job stands still.
-const UNSEEN: [(&str, &str); 4] = [
+/// listed while a Job stands still; pods are deleted if they hang.
+const UNSEEN: [(&str, &str); 5] = [
     ("events", "list"),
     ("jobs", "get"),
+    ("pods", "delete"),
     ("sidecarjobs/finalizers", "update"),
     ("workloads", "list"),
 ];

@@ -159,9 +159,7 @@ impl Cluster {
             live: pods.len() as u32,
             ready,
             pending: pods.len() as u32 - ready,
-            unschedulable: None,
-            cannot_start: None,
-            died: None,
+            ..ObservedPods::default()
         }
     }
 }

@@ -225,6 +225,7 @@ impl World {
                 self.cluster.delete(&name);
                 true
             }
+            Action::EndPod { name, .. } => panic!("no pod of these stories hangs: {name}"),
             Action::DeleteObject => panic!("no object of these stories has a time to live"),
         }
     }

@@ -331,6 +331,7 @@ impl Runner {
             batches_loaded: self.is_loaded,
             progress: self.progress(now_ms),
             seal: self.seal.clone(),
+            silent: Vec::new(),
             trouble: None,
         })
     }

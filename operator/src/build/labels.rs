@@ -17,6 +17,8 @@ pub const BATCH: &str = "sidecarjob.dev/batch";
 pub const ATTEMPT: &str = "sidecarjob.dev/attempt";
 /// Fencing number that the workers carry.
 pub const EPOCH: &str = "sidecarjob.dev/epoch";
+/// Number of a pod's item within its Job: the Job controller's own label.
+pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// The Kueue queue that decides when a Job may run.
 pub const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// The Kueue class that decides which Jobs go first: copied from the SidecarJob to Jobs in a queue.

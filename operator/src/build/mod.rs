@@ -9,3 +9,4 @@ mod pod;
 
 pub use job::{job, template_digest};
 pub use manifest::frozen_manifest;
+pub use pod::CONTAINER;

@@ -15,7 +15,7 @@ use super::{environment, expansion, labels};
 use crate::model::{JobSpec, Settings};
 
 /// Name of the container; the Job's rules about exit codes name it.
-pub(super) const CONTAINER: &str = "worker";
+pub const CONTAINER: &str = "worker";
 
 /// What `/tmp` may hold. The worker writes nothing there but what libraries keep for themselves; an
 /// image of somebody's own could fill the node's disk.

@@ -8,7 +8,7 @@ use super::canary::{self, Stage};
 use super::draft::Draft;
 use super::scale::{self, Allotment};
 use super::standing::{Phase, Standing};
-use super::{numbers, queue, seal};
+use super::{numbers, queue, seal, stray};
 use crate::model::{Action, Item, JobSpec, ObservedJob, PlanTotals, RunFacts, SealFacts};
 use crate::{build, items, names};
 use kube::ResourceExt;
@@ -154,6 +154,9 @@ fn with_obstacles(draft: &mut Draft<'_>, context: &Context<'_>, message: String)
         draft.look_again_in(PODS_WITHIN);
     }
     let mut message = queue::with_waiting(draft, context, message);
+    if let Some(words) = stray::end(draft) {
+        message = format!("{message}; {words}");
+    }
     if let Some((_, words)) = numbers::obstacle(draft) {
         message = format!("{message}; workers can't start: {words}");
     }

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::standing::{self, Course, Phase, Standing};
 use super::{announce, suspend, throttle};
 use crate::conditions::{Conditions, MESSAGE_BYTES, Status, clip};
-use crate::model::{Action, Decision, LockFacts, Observed, ObservedJob, RunFacts};
+use crate::model::{Action, Decision, EventNote, LockFacts, Observed, ObservedJob, RunFacts};
 use crate::reasons::{self, types};
 
 /// When a job that moves is looked at again if nothing happens.
@@ -37,6 +37,8 @@ pub(super) struct Draft<'a> {
     /// Why a change of the spec isn't followed: reason and message.
     pub(super) objection: Option<(&'static str, String)>,
     pub(super) requeue: Duration,
+    /// What to tell of what is done, beside the differences of the status.
+    pub(super) notes: Vec<EventNote>,
     /// Whether the actions of this decision could not all be carried out.
     pub(super) is_undone: bool,
 }
@@ -59,6 +61,7 @@ impl<'a> Draft<'a> {
             standing: None,
             objection: None,
             requeue: MOVING,
+            notes: Vec::new(),
             is_undone: false,
         }
     }
@@ -166,7 +169,10 @@ impl<'a> Draft<'a> {
         }
         self.status.conditions = self.conditions.into_list();
         let throttled = throttle::apply(self.observed, self.now, &self.before, self.status);
-        let events = announce::differences(self.object, &self.before, &throttled.status);
+        let mut events = announce::differences(self.object, &self.before, &throttled.status);
+        if !self.is_undone {
+            events.append(&mut self.notes);
+        }
         let wait = throttled.wait.unwrap_or(self.requeue);
         Decision {
             status: Some(throttled.status),

@@ -16,6 +16,7 @@
 //! | `canary` | … the small run before the large one |
 //! | `scale` | … the number of workers, and who gets them |
 //! | `queue` | … Jobs that somebody else has to let in |
+//! | `stray` | … pods that would stand about for ever |
 //! | `seal` | … the end of a run |
 //! | `ended` | a run that has ended |
 //! | `going` | a namespace that is being deleted |
@@ -41,6 +42,7 @@ mod queue;
 mod scale;
 mod seal;
 mod standing;
+mod stray;
 mod suspend;
 mod throttle;
 mod wanted;

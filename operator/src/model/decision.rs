@@ -92,6 +92,13 @@ pub enum Action {
         /// Name of the Job.
         name: String,
     },
+    /// Delete a pod.
+    EndPod {
+        /// Its name.
+        name: String,
+        /// Its `metadata.uid`.
+        uid: String,
+    },
     /// Read the reports of all items of an attempt whose Job is over.
     Settle {
         /// The batch.

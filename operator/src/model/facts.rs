@@ -27,6 +27,9 @@ pub struct RunFacts {
     pub progress: ProgressFacts,
     /// Verification and seal.
     pub seal: SealFacts,
+    /// Items, by their first chunks, whose reports have stood still for so long that a worker that
+    /// is at one of them must be hung.
+    pub silent: Vec<u64>,
     /// Trouble with the store that is being retried, in words with the way out.
     pub trouble: Option<String>,
 }

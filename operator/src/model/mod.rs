@@ -11,5 +11,5 @@ pub use facts::{
     RunFacts, SealFacts, SealTotals, Settled,
 };
 pub use observed::{
-    Asked, JobEnd, Observed, ObservedJob, ObservedPods, Refusal, Settings, Trouble,
+    Asked, JobEnd, Observed, ObservedJob, ObservedPods, PodRef, Refusal, Settings, Trouble,
 };

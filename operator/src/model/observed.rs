@@ -162,6 +162,24 @@ pub struct ObservedPods {
     /// How a worker died that could not say so itself, such as `OOMKilled (exit 137)`. Its pod is
     /// there until its Job goes, and is in none of the counts.
     pub died: Option<String>,
+    /// Pods whose worker has ended while another container runs on, and when it ended.
+    pub outlived: Vec<PodRef>,
+    /// That container.
+    pub outlived_by: Option<String>,
+    /// Pods whose worker runs, but of whose item nothing has been heard for long
+    /// (`RunFacts::silent`), and since when they run.
+    pub silent: Vec<PodRef>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct PodRef {
+    /// Its name.
+    pub name: String,
+    /// Its `metadata.uid`.
+    pub uid: String,
+    /// Since when it is so, in seconds since the epoch of Unix.
+    pub since_s: i64,
 }
 
 /// How the operator was installed; the same for every object.
@@ -181,4 +199,6 @@ pub struct Settings {
     pub live_status_seconds: i64,
     /// Seconds over which speed is measured, and the least time between two changes of the number of workers.
     pub window_seconds: i64,
+    /// Seconds after which a worker that reports nothing is taken for hung.
+    pub silent_seconds: i64,
 }

@@ -251,6 +251,15 @@ impl Book {
             .is_some_and(|item| item.etag.as_ref() != Some(etag))
     }
 
+    /// The versions of the reports of items, as they were read last.
+    pub(super) fn versions(&self, items: &[u64]) -> Vec<(u64, Option<ETag>)> {
+        let known = items.iter().map(|first| {
+            let item = self.items.get(first);
+            (*first, item.and_then(|item| item.etag.clone()))
+        });
+        known.collect()
+    }
+
     /// The item that a chunk belongs to.
     pub(super) fn item_of(&self, chunk: u64) -> Option<Item> {
         let (first, item) = self.items.range(..=chunk).next_back()?;

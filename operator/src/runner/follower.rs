@@ -9,9 +9,11 @@ use storage::state::report::ChunkReport;
 use storage::state::{StateError, frozen_job, layout, plan::PlanSummary};
 use time::OffsetDateTime;
 
+use super::book::milliseconds;
 use super::lock;
 use super::planner;
 use super::session::Session;
+use super::silence::Silence;
 use super::trouble::Failed;
 use crate::model::PlanFacts;
 
@@ -30,6 +32,7 @@ pub(super) async fn follow(session: Arc<Session>) {
         });
         return;
     }
+    let mut silence = Silence::new(session.pace.silent_after);
     loop {
         let unfinished = lock(&session.book).unfinished();
         if unfinished.is_empty() {
@@ -38,8 +41,15 @@ pub(super) async fn follow(session: Arc<Session>) {
             continue;
         }
         if look(&session, &unfinished).await.is_ok() {
-            lock(&session.book).end_look(OffsetDateTime::now_utc());
+            let now = OffsetDateTime::now_utc();
+            let versions = {
+                let mut book = lock(&session.book);
+                book.end_look(now);
+                book.versions(&unfinished)
+            };
             session.publish_items();
+            let silent = silence.look(milliseconds(now), versions);
+            session.update(|facts| facts.silent = silent);
         }
         tokio::time::sleep(session.pace.follow_every).await;
     }

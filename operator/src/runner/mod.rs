@@ -13,6 +13,8 @@
 //! | `follower` | reads the reports of unfinished items |
 //! | `book` | what is known of each item, and the sums over them; pure |
 //! | `window` | what was finished lately; pure |
+//! | `silence` | items of which nothing has been heard for long; pure |
+//! | `restart` | work that lasts, begun again if it panics |
 //! | `settle` | what became of an attempt whose Job is over |
 //! | `sealer` | verifies, then writes manifest and sentinel |
 //! | `walk` | the output against plan and lines |
@@ -30,9 +32,11 @@ mod follower;
 mod footers;
 mod lock;
 pub mod planner;
+mod restart;
 mod sealer;
 mod session;
 mod settle;
+mod silence;
 mod trouble;
 mod walk;
 mod window;
@@ -109,6 +113,8 @@ pub struct Pace {
     pub follow_every: Duration,
     /// Over which time speed is measured.
     pub window: Duration,
+    /// After which time a worker that reports nothing is taken for hung.
+    pub silent_after: Duration,
     /// First pause after trouble with a store; doubled each time.
     pub first_pause: Duration,
     /// Longest pause after trouble with a store.
@@ -124,6 +130,7 @@ impl Default for Pace {
             ask_again: Duration::from_secs(15),
             follow_every: Duration::from_secs(10),
             window: Duration::from_secs(300),
+            silent_after: Duration::from_secs(600),
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(30),
             release_within: Duration::from_secs(5),

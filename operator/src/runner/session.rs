@@ -17,6 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::book::Book;
+use super::restart::until_it_ends;
 use super::trouble::{self, Failed, Remedy};
 use super::{
     Attempt, Hold, JobKey, Pace, RunnerError, follower, lock, lock::keep, planner, sealer, settle,
@@ -25,6 +26,13 @@ use crate::model::{LockFacts, PlanFacts, RunFacts, SealFacts};
 
 /// How long a task that panicked rests before what it did may be asked for again.
 const REST_AFTER_PANIC: Duration = Duration::from_secs(30);
+
+/// What tasks do, in words.
+const KEEP: &str = "keep the writer lock";
+const FOLLOW: &str = "follow the run";
+const PLAN: &str = "make the plan";
+const SETTLE: &str = "settle an attempt";
+const SEAL: &str = "seal the output";
 
 /// The work on one run.
 #[derive(Debug)]
@@ -83,7 +91,12 @@ impl Session {
             keeper: Mutex::default(),
             work: Mutex::default(),
         });
-        let keeper = tokio::spawn(keep(Arc::clone(&session))).abort_handle();
+        let keeping = Arc::clone(&session);
+        let keeper = tokio::spawn(async move {
+            let begin = || keep(Arc::clone(&keeping));
+            until_it_ends(begin, || keeping.after_panic(KEEP)).await;
+        });
+        let keeper = keeper.abort_handle();
         *lock(&session.keeper) = Some(keeper);
         session.announce();
         session
@@ -251,7 +264,11 @@ impl Session {
             };
         });
         if is_new {
-            self.spawn("follow the run", follower::follow(Arc::clone(self)));
+            let session = Arc::clone(self);
+            self.spawn(FOLLOW, async move {
+                let begin = || follower::follow(Arc::clone(&session));
+                until_it_ends(begin, || session.after_panic(FOLLOW)).await;
+            });
         }
     }
 
@@ -313,15 +330,17 @@ impl Session {
         );
         tokio::time::sleep(REST_AFTER_PANIC).await;
         self.trouble(what, None);
-        self.update(|facts| {
-            if matches!(facts.plan, PlanFacts::Going { .. }) {
-                facts.plan = PlanFacts::None;
-            }
-            if matches!(facts.seal, SealFacts::Going { .. }) {
-                facts.seal = SealFacts::None;
-            }
+        // What else is under way goes on.
+        self.update(|facts| match (what, &facts.plan, &facts.seal) {
+            (PLAN, PlanFacts::Going { .. }, _) => facts.plan = PlanFacts::None,
+            (SEAL, _, SealFacts::Going { .. }) => facts.seal = SealFacts::None,
+            _ => {}
         });
-        lock(&self.book).forget_requests();
+        if what == SETTLE {
+            lock(&self.book).forget_requests();
+        }
+        // Whoever decides may have nothing else to look at.
+        self.announce();
     }
 
     pub(super) fn plan(self: &Arc<Self>) {
@@ -336,7 +355,7 @@ impl Session {
             }
         });
         if is_new {
-            self.spawn("make the plan", planner::make(Arc::clone(self)));
+            self.spawn(PLAN, planner::make(Arc::clone(self)));
         }
     }
 
@@ -386,10 +405,7 @@ impl Session {
     pub(super) fn settle(self: &Arc<Self>, batch: u32, attempt: u32) {
         let is_new = self.writer().is_some() && lock(&self.book).ask_to_settle(batch, attempt);
         if is_new {
-            self.spawn(
-                "settle an attempt",
-                settle::settle(Arc::clone(self), batch, attempt),
-            );
+            self.spawn(SETTLE, settle::settle(Arc::clone(self), batch, attempt));
         }
     }
 
@@ -405,7 +421,7 @@ impl Session {
             }
         });
         if is_new {
-            self.spawn("seal the output", sealer::seal(Arc::clone(self)));
+            self.spawn(SEAL, sealer::seal(Arc::clone(self)));
         }
     }
 

@@ -1,14 +1,17 @@
 //! What is kept of a worker's pod: a few words of its status.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::Deserialize;
 
-use crate::build::labels;
-use crate::model::ObservedPods;
+use super::cache::ObjectKey;
+use crate::build::{CONTAINER, labels};
+use crate::events::cut;
+use crate::model::{ObservedPods, PodRef};
 
 /// A pod, read only as far as it is needed: without its spec.
 #[derive(Clone, Debug, Deserialize)]
@@ -33,6 +36,9 @@ pub struct WorkerPodStatus {
     /// Containers.
     #[serde(default)]
     pub container_statuses: Vec<ContainerStatus>,
+    /// Containers that come before, or beside, those.
+    #[serde(default)]
+    pub init_container_statuses: Vec<ContainerStatus>,
 }
 
 impl Resource for WorkerPod {
@@ -71,13 +77,21 @@ pub struct KeptPod {
     pub owner: String,
     /// How far it is.
     pub state: PodState,
+    /// Its `metadata.uid`.
+    pub uid: String,
+    /// Batch, attempt and index that it works on; `None` if it doesn't say.
+    pub work: Option<(u32, u32, u32)>,
 }
 
 /// How far a pod is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PodState {
-    /// Its container runs.
-    Ready,
+    /// Its worker runs, since then (in seconds since the epoch of Unix).
+    Ready(i64),
+    /// Its worker has ended, at that time, and this container of somebody else's runs on.
+    Outlived(i64, String),
+    /// It is being deleted.
+    Going,
     /// Its container hasn't started yet.
     Pending,
     /// It fits on no node, in the scheduler's words.
@@ -99,19 +113,37 @@ const CANNOT_START: [&str; 7] = [
     "InvalidImageName",
 ];
 
+/// Bytes of a worker's last words that are kept.
+const LAST_WORDS: usize = 200;
+
 /// Exit codes of workers that have said why they ended: those of their documentation, and that
 /// of one that was asked to end.
 const SPOKEN: [i32; 6] = [1, 2, 3, 4, 5, 143];
 
 /// What is kept of `pod`; `None` if it has ended as a worker does, or is nobody's.
 pub fn keep_pod(pod: &WorkerPod) -> Option<KeptPod> {
-    let owner = pod.metadata.labels.as_ref()?.get(labels::JOB_UID)?.clone();
+    let labels = pod.metadata.labels.as_ref()?;
+    let owner = labels.get(labels::JOB_UID)?.clone();
     let state = match pod.status.phase.as_str() {
         "Succeeded" => return None,
         "Failed" => PodState::Died(death(&pod.status)?),
+        _ if pod.metadata.deletion_timestamp.is_some() => PodState::Going,
         _ => state(&pod.status),
     };
-    Some(KeptPod { owner, state })
+    let number = |key| labels.get(key).and_then(|text| text.parse().ok());
+    let work = || {
+        Some((
+            number(labels::BATCH)?,
+            number(labels::ATTEMPT)?,
+            number(labels::INDEX)?,
+        ))
+    };
+    Some(KeptPod {
+        owner,
+        state,
+        uid: pod.metadata.uid.clone().unwrap_or_default(),
+        work: work(),
+    })
 }
 
 /// How a worker ended that could not say so itself, and was not asked to go.
@@ -121,12 +153,32 @@ fn death(status: &WorkerPodStatus) -> Option<String> {
         return None;
     }
     let mut containers = status.container_statuses.iter();
-    let ended = containers.find_map(|container| container.state.as_ref()?.terminated.as_ref())?;
+    let worker = status.container_statuses.iter().find(is_worker);
+    let ended = worker
+        .and_then(ended)
+        .or_else(|| containers.find_map(ended))?;
     if SPOKEN.contains(&ended.exit_code) {
         return None;
     }
     let reason = ended.reason.as_deref().unwrap_or("Error");
-    Some(format!("{reason} (exit {})", ended.exit_code))
+    let words = format!("{reason} (exit {})", ended.exit_code);
+    let last = ended.message.as_deref().unwrap_or_default().trim_end();
+    match last.lines().next_back() {
+        Some(line) => Some(format!("{words}: {}", cut(line.trim(), LAST_WORDS))),
+        None => Some(words),
+    }
+}
+
+fn is_worker(container: &&ContainerStatus) -> bool {
+    container.name == CONTAINER
+}
+
+fn ended(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    container.state.as_ref()?.terminated.as_ref()
+}
+
+fn second(time: Option<&Time>) -> i64 {
+    time.map_or(0, |time| time.0.as_second())
 }
 
 fn state(status: &WorkerPodStatus) -> PodState {
@@ -138,13 +190,24 @@ fn state(status: &WorkerPodStatus) -> PodState {
     if let Some(condition) = scheduled {
         return PodState::Unschedulable(condition.message.clone().unwrap_or_default());
     }
-    for container in &status.container_statuses {
+    let worker = status.container_statuses.iter().find(is_worker);
+    if let Some(running) = worker.and_then(|worker| worker.state.as_ref()?.running.as_ref()) {
+        return PodState::Ready(second(running.started_at.as_ref()));
+    }
+    let mut others = status.container_statuses.iter();
+    let other = others.find(|container| {
+        let state = container.state.as_ref();
+        state.is_some_and(|state| state.running.is_some())
+    });
+    if let (Some(ended), Some(other)) = (worker.and_then(ended), other) {
+        let at = second(ended.finished_at.as_ref());
+        return PodState::Outlived(at, other.name.clone());
+    }
+    let before = status.init_container_statuses.iter();
+    for container in before.chain(&status.container_statuses) {
         let Some(container_state) = &container.state else {
             continue;
         };
-        if container_state.running.is_some() {
-            return PodState::Ready;
-        }
         let reason = container_state
             .waiting
             .as_ref()
@@ -162,21 +225,38 @@ fn state(status: &WorkerPodStatus) -> PodState {
     PodState::Pending
 }
 
-/// The pods of one SidecarJob, summed. Of several messages the first by its text counts, so
+/// The pods of one SidecarJob, summed; `silent` is the work of which nothing is heard. Of several messages the first by its text counts, so
 /// that it stays the same whatever the order.
-pub fn sum_pods<'a>(pods: impl IntoIterator<Item = &'a KeptPod>) -> ObservedPods {
+pub fn sum_pods<'a>(
+    pods: impl IntoIterator<Item = (&'a ObjectKey, &'a KeptPod)>,
+    silent: &HashSet<(u32, u32, u32)>,
+) -> ObservedPods {
     let mut sum = ObservedPods::default();
-    for pod in pods {
+    for (key, pod) in pods {
+        let named = |since_s| PodRef {
+            name: key.name.clone(),
+            uid: pod.uid.clone(),
+            since_s,
+        };
         if let PodState::Died(message) = &pod.state {
             keep_first(&mut sum.died, message);
             continue;
         }
         sum.live += 1;
         let (words, message) = match &pod.state {
-            PodState::Ready => {
+            PodState::Ready(since) => {
                 sum.ready += 1;
+                if pod.work.is_some_and(|work| silent.contains(&work)) {
+                    sum.silent.push(named(*since));
+                }
                 continue;
             }
+            PodState::Outlived(since, container) => {
+                sum.outlived.push(named(*since));
+                keep_first(&mut sum.outlived_by, container);
+                continue;
+            }
+            PodState::Going => continue,
             PodState::Pending => {
                 sum.pending += 1;
                 continue;
@@ -234,7 +314,7 @@ mod tests {
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "x",
         }]});
         for (status, expected) in [
-            (running, PodState::Ready),
+            (running, PodState::Ready(1_748_772_000)),
             (json!({"phase": "Pending"}), PodState::Pending),
             (
                 unschedulable,
@@ -272,6 +352,11 @@ mod tests {
         let oom = ended(137, "OOMKilled");
         let words = "OOMKilled (exit 137)".to_owned();
         assert_eq!(kept(&oom), Some(PodState::Died(words)));
+        let mut spoke = ended(101, "Error");
+        let state = &mut spoke["containerStatuses"][0]["state"];
+        state["terminated"]["message"] = json!("a line\nthread main panicked: index 7\n");
+        let words = "Error (exit 101): thread main panicked: index 7".to_owned();
+        assert_eq!(kept(&spoke), Some(PodState::Died(words)));
         // These have said why themselves.
         for code in [1, 2, 4, 5, 143] {
             assert_eq!(kept(&ended(code, "Error")), None);
@@ -281,29 +366,83 @@ mod tests {
         assert_eq!(kept(&evicted), None);
     }
 
+    /// A proxy that something put into the pod knows nothing of the worker's end.
+    #[test]
+    fn a_container_that_outlives_the_worker_is_named() {
+        let container = |name: &str, state: Value| {
+            json!({"name": name, "image": "i", "imageID": "", "ready": false,
+                   "restartCount": 0, "state": state})
+        };
+        let running = json!({"running": {"startedAt": "2025-06-01T10:00:00Z"}});
+        let over = json!({"terminated": {"exitCode": 0, "finishedAt": "2025-06-01T10:00:07Z"}});
+        let of = |worker: &Value| {
+            let containers = [
+                container("proxy", running.clone()),
+                container("worker", worker.clone()),
+            ];
+            let status = json!({"phase": "Running", "containerStatuses": containers});
+            keep_pod(&pod(status)).unwrap().state
+        };
+        let expected = PodState::Outlived(1_748_772_007, "proxy".to_owned());
+        assert_eq!(of(&over), expected);
+        assert_eq!(of(&running), PodState::Ready(1_748_772_000));
+        // Not ready because something else is.
+        assert_eq!(of(&json!({"waiting": {}})), PodState::Pending);
+    }
+
+    #[test]
+    fn an_init_container_that_can_not_start_is_told_of() {
+        let mut status = waiting("PodInitializing", "");
+        status["initContainerStatuses"] =
+            waiting("ErrImagePull", "no such proxy")["containerStatuses"].clone();
+        let expected = PodState::CannotStart("ErrImagePull: no such proxy".to_owned());
+        assert_eq!(keep_pod(&pod(status)).unwrap().state, expected);
+    }
+
     #[test]
     fn sums_do_not_depend_on_the_order() {
         let kept = |state| KeptPod {
             owner: "uid-1".to_owned(),
             state,
+            uid: "p".to_owned(),
+            work: Some((0, 1, 2)),
         };
         let pods = [
-            kept(PodState::Ready),
+            kept(PodState::Ready(7)),
+            kept(PodState::Outlived(9, "proxy".to_owned())),
+            kept(PodState::Going),
             kept(PodState::Pending),
             kept(PodState::Unschedulable("b".to_owned())),
             kept(PodState::Unschedulable("a".to_owned())),
             kept(PodState::CannotStart("c".to_owned())),
             kept(PodState::Died("d".to_owned())),
         ];
+        let key = ObjectKey {
+            namespace: "team".to_owned(),
+            name: "pod".to_owned(),
+        };
+        let named = |since_s| PodRef {
+            name: "pod".to_owned(),
+            uid: "p".to_owned(),
+            since_s,
+        };
         let expected = ObservedPods {
-            live: 5,
+            live: 7,
             ready: 1,
             pending: 4,
             unschedulable: Some("a".to_owned()),
             cannot_start: Some("c".to_owned()),
             died: Some("d".to_owned()),
+            outlived: vec![named(9)],
+            outlived_by: Some("proxy".to_owned()),
+            silent: vec![named(7)],
         };
-        assert_eq!(sum_pods(&pods), expected);
-        assert_eq!(sum_pods(pods.iter().rev()), expected);
+        let silent = HashSet::from([(0, 1, 2)]);
+        assert_eq!(
+            sum_pods(pods.iter().map(|pod| (&key, pod)), &silent),
+            expected
+        );
+        let reversed = pods.iter().rev().map(|pod| (&key, pod));
+        assert_eq!(sum_pods(reversed, &silent), expected);
     }
 }
