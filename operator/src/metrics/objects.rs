@@ -167,3 +167,48 @@ impl Families {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::ProgressFacts;
+
+    /// What a new leader knows before it has read the reports is not that nothing was done.
+    #[test]
+    fn counters_are_absent_until_the_reports_were_read() {
+        let object: SidecarJob = serde_json::from_value(json!({
+            "apiVersion": "sidecarjob.dev/v1alpha1", "kind": "SidecarJob",
+            "metadata": {"name": "photos", "namespace": "team"},
+            "spec": {
+                "dataset": {"mainPrefix": "s3://bucket/main", "keyColumn": "key"},
+                "pipeline": [{"extractScaffold": {}}],
+            },
+            "status": {
+                "run": {"name": "run-1"},
+                "shards": {"total": 100, "done": 90, "kept": 0, "failed": 0},
+            },
+        }))
+        .unwrap();
+        let numbers = |done, batches_loaded| {
+            let facts = RunFacts {
+                run: "run-1".to_owned(),
+                progress: ProgressFacts {
+                    done,
+                    rows: done * 512,
+                    ..ProgressFacts::default()
+                },
+                batches_loaded,
+                ..RunFacts::default()
+            };
+            let key = ObjectKey::of(&object.metadata);
+            ObjectNumbers::new(key, &object, Some(&facts))
+        };
+        let fresh = numbers(0, false);
+        assert_eq!((fresh.completed, fresh.rows), (None, None));
+        assert_eq!(fresh.shards, Some([90, 0, 0, 10]));
+        let read = numbers(91, true);
+        assert_eq!((read.completed, read.rows), (Some(91), Some(91 * 512)));
+    }
+}
