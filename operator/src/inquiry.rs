@@ -22,6 +22,9 @@ const GOOD_FOR: Duration = Duration::from_secs(10);
 /// Events, or Workloads, of a Job that are looked at: the Job controller's are combined after ten.
 const MOST: u32 = 50;
 
+/// Seconds for which an event is news: the Job controller tells of what goes on at least as often.
+const NEWS: i64 = 600;
+
 /// Bytes that are kept of what somebody says.
 const WORDS: usize = 400;
 
@@ -106,7 +109,7 @@ impl Inquiry {
                 return None;
             }
         };
-        latest(events).map(|words| cut(&without_pod(&words), WORDS))
+        latest(events, Timestamp::now()).map(|words| cut(&without_pod(&words), WORDS))
     }
 
     /// What the Workload of a Job says of why it waits.
@@ -141,8 +144,8 @@ impl Inquiry {
     }
 }
 
-/// The words of the latest event.
-fn latest(events: Vec<Event>) -> Option<String> {
+/// The words of the latest event, if it is news.
+fn latest(events: Vec<Event>, now: Timestamp) -> Option<String> {
     let time = |event: &Event| {
         let series = event.series.as_ref();
         let times = [
@@ -152,7 +155,9 @@ fn latest(events: Vec<Event>) -> Option<String> {
         ];
         times.into_iter().flatten().max().unwrap_or(Timestamp::MIN)
     };
-    let events = events.into_iter().filter(|event| event.message.is_some());
+    let is_news = |event: &Event| now.as_second().saturating_sub(time(event).as_second()) <= NEWS;
+    let events = events.into_iter();
+    let events = events.filter(|event| event.message.is_some() && is_news(event));
     events.max_by_key(time)?.message
 }
 
@@ -204,7 +209,9 @@ mod tests {
         let account = "Error creating: pods \"photos-0-\" is forbidden: error looking up service \
                        account team/writer: serviceaccount \"writer\" not found";
         let events = vec![event(10, account), event(20, quota), event(5, "old")];
-        let words = latest(events).unwrap();
+        let now = |second| Timestamp::from_second(second).unwrap();
+        assert_eq!(latest(events.clone(), now(900)), None, "that was long ago");
+        let words = latest(events, now(30)).unwrap();
         let expected = "Error creating: pods: is forbidden: exceeded quota: none";
         assert_eq!(without_pod(&words), expected);
         assert_eq!(
@@ -213,7 +220,7 @@ mod tests {
         );
         assert!(without_pod(account).ends_with("serviceaccount \"writer\" not found"));
         assert_eq!(without_pod("pods \"half"), "pods \"half");
-        assert_eq!(latest(Vec::new()), None);
+        assert_eq!(latest(Vec::new(), now(0)), None);
     }
 
     #[test]
