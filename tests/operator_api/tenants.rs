@@ -14,7 +14,7 @@ use operator::identity::{Identities, Rights};
 use operator::leader::Election;
 use operator::memory::Memory;
 use operator::metrics::Metrics;
-use operator::model::{Action, Decision, Observed, ObservedJob, ObservedPods, Settings};
+use operator::model::{Action, Asked, Decision, Observed, ObservedJob, ObservedPods, Settings};
 use operator::runner::{Pace, Runners};
 use serde_json::{Value, json};
 
@@ -191,6 +191,7 @@ async fn only_the_very_job_that_was_seen_is_deleted() {
                 ..ObservedJob::default()
             }],
             pods: ObservedPods::default(),
+            asked: Asked::default(),
             run: None,
             refusal: None,
             has_identity: false,
