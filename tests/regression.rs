@@ -5,6 +5,13 @@ mod bounds;
 #[allow(dead_code, reason = "shared with the tests of the command line")]
 #[path = "cli/fixture.rs"]
 mod fixture;
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "shared with the tests of the filters"
+)]
+#[path = "filters/pictures.rs"]
+mod made;
 #[path = "regression/paths.rs"]
 mod paths;
 #[path = "regression/pictures.rs"]

@@ -27,7 +27,8 @@ pub struct Clarity {
 impl Clarity {
     /// On a scale of orders of magnitude.
     pub fn score(&self) -> f64 {
-        self.laplacian_var.ln_1p()
+        // The C library's has other bits on CPUs with and without FMA.
+        libm::log1p(self.laplacian_var)
     }
 
     /// Whether the image is not blurred.

@@ -70,7 +70,8 @@ impl Bins {
         let mut colors = 0;
         for count in counts.iter().filter(|count| **count > 0) {
             let share = *count as f64 / pixels as f64;
-            entropy -= share * share.log2();
+            // The C library's has other bits on CPUs with and without FMA.
+            entropy -= share * libm::log2(share);
             colors += 1;
         }
         ColorEntropy {

@@ -2,7 +2,7 @@
 //!
 //! | field | unit | formula |
 //! |---|---|---|
-//! | `orientation` | 1..8 | tag 0x0112 if it is an integer 1..8, else null |
+//! | `orientation` | 1..8 | tag 0x0112 (of the Exif block; of a TIFF, its own) if it is an integer 1..8, else null |
 //! | `rotation` | degrees clockwise | 1, 2 → 0; 3, 4 → 180; 5, 8 → 270; 6, 7 → 90; null → 0 |
 //! | `mirrored` | | `orientation` is 2, 4, 5 or 7 |
 //! | `passed` | | `orientation` is null or 1 |

@@ -8,7 +8,7 @@
 use libjpeg_turbo_rs::{ColorSpace, DecodeLimits, Decoder, JpegError, PixelFormat};
 
 use crate::filters::decode::{Limits, room};
-use crate::filters::header::{Header, jpeg};
+use crate::filters::header::Header;
 use crate::filters::pixels::Layout;
 use crate::filters::reason::Reason;
 
@@ -23,9 +23,8 @@ pub fn decode(
     limits: &Limits,
     samples: &mut Vec<u8>,
 ) -> Result<Layout, Reason> {
-    if jpeg::is_truncated(bytes) {
-        return Err(Reason::Truncated);
-    }
+    let whole = header.end.and_then(|end| bytes.get(..end));
+    let bytes = whole.ok_or(Reason::Truncated)?;
     let allowed = DecodeLimits {
         max_pixels: limits.pixels,
         max_memory: Some(limits.memory),

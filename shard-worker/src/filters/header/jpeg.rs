@@ -1,7 +1,5 @@
 //! The markers of a JPEG before its first scan.
 
-use memchr::memmem;
-
 use crate::filters::exif;
 use crate::filters::header::{Format, Header, be16};
 use crate::filters::jpeg_artifact::quality;
@@ -74,15 +72,30 @@ pub fn read(bytes: &[u8]) -> Result<Header, Reason> {
     );
     header.exif = exif::parse(&block);
     header.quality = luminance_table(bytes).map(|table| quality(&table));
-    header.passes = memmem::find_iter(&bytes[at.min(bytes.len())..], b"\xff\xda").count() as u64;
+    (header.passes, header.end) = scans(bytes, at);
     Ok(header)
 }
 
-/// Whether the last scan begins after the last end of an image: the rest is missing.
-pub fn is_truncated(bytes: &[u8]) -> bool {
-    let markers = memchr::memrchr_iter(0xFF, bytes).filter_map(|at| bytes.get(at + 1));
-    let mut ends = markers.filter(|marker| matches!(**marker, END_OF_IMAGE | START_OF_SCAN));
-    ends.next() == Some(&START_OF_SCAN)
+/// How many scans a picture has from `at` on, where the first one's marker is, and where its own
+/// end marker ends. What is behind that (another file, another picture) may hold any bytes.
+fn scans(bytes: &[u8], mut at: usize) -> (u64, Option<usize>) {
+    let mut count = 0;
+    while let Some(offset) = bytes.get(at..).and_then(|rest| memchr::memchr(0xFF, rest)) {
+        at += offset;
+        match bytes.get(at + 1) {
+            None => break,
+            Some(0xFF) => at += 1,
+            // A byte of the picture, a restart, or nothing with a length.
+            Some(0x00 | 0x01 | 0xD0..=0xD8) => at += 2,
+            Some(&END_OF_IMAGE) => return (count, Some(at + 2)),
+            Some(&marker) => {
+                count += u64::from(marker == START_OF_SCAN);
+                let size = be16(bytes, at + 2).unwrap_or_default();
+                at += 2 + usize::from(size.max(2));
+            }
+        }
+    }
+    (count, None)
 }
 
 struct Frame {

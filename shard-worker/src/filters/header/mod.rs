@@ -44,6 +44,8 @@ pub struct Header {
     pub passes: u64,
     /// Pixels that the decoder makes: a frame of a GIF may be larger than the image.
     pub decoded_pixels: u64,
+    /// Where a JPEG's own end marker ends, if it has one. What follows is none of the picture's.
+    pub end: Option<usize>,
 }
 
 impl Header {
@@ -79,6 +81,7 @@ impl Header {
             bytes_per_pixel,
             passes: 1,
             decoded_pixels: u64::from(width) * u64::from(height),
+            end: None,
         }
     }
 }

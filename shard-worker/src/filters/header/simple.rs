@@ -1,7 +1,8 @@
 //! Headers of formats that have their sizes at a fixed place, or whose decoder finds them.
 
-use std::io::Cursor;
+use std::io::{Cursor, Read};
 
+use flate2::read::ZlibDecoder;
 use image::ImageDecoder;
 use image::codecs::tiff::TiffDecoder;
 
@@ -9,7 +10,8 @@ use crate::filters::exif;
 use crate::filters::header::{Format, Header, be32, le16, le32};
 use crate::filters::reason::Reason;
 
-/// PNG: the chunks before the first one of pixels, and `eXIf` wherever it is.
+/// PNG: the chunks before the first one of pixels, and `eXIf` wherever it is; without one, the
+/// profile that older writers put the block into.
 pub fn png(bytes: &[u8]) -> Result<Header, Reason> {
     if bytes.get(12..16) != Some(b"IHDR") {
         return Err(Reason::Undecodable);
@@ -20,6 +22,7 @@ pub fn png(bytes: &[u8]) -> Result<Header, Reason> {
     let mut header = Header::new(Format::Png, width, height, if is_deep { 9 } else { 5 });
     let mut has_pixels = false;
     let mut has_exif = false;
+    let mut profile = None;
     let mut at = 8;
     while let (Some(size), Some(name)) = (be32(bytes, at), bytes.get(at + 4..at + 8)) {
         let body = at + 8;
@@ -27,6 +30,14 @@ pub fn png(bytes: &[u8]) -> Result<Header, Reason> {
         if name == b"eXIf" && !has_exif {
             has_exif = true;
             header.exif = exif::parse(bytes.get(body..end).unwrap_or_default());
+        }
+        if profile.is_none() {
+            let body = || bytes.get(body..end).unwrap_or_default();
+            profile = match name {
+                b"zTXt" => packed_profile(body()),
+                b"tEXt" => plain_profile(body()),
+                _ => None,
+            };
         }
         // The decoder panics on half a colour.
         if name == b"PLTE" && !size.is_multiple_of(3) {
@@ -38,7 +49,47 @@ pub fn png(bytes: &[u8]) -> Result<Header, Reason> {
         }
         at = end.saturating_add(4);
     }
+    if let Some(block) = profile.filter(|_| !has_exif) {
+        header.exif = exif::parse(&block);
+    }
     has_pixels.then_some(header).ok_or(Reason::Truncated)
+}
+
+/// Names of the texts that hold an Exif block, as ImageMagick wrote it before there was `eXIf`.
+const PROFILES: [&[u8]; 2] = [b"Raw profile type exif\0", b"Raw profile type APP1\0"];
+/// Bytes of a profile's text at most: a block is a segment of a JPEG, and each byte two digits.
+const LONGEST_PROFILE: u64 = 1 << 18;
+
+fn packed_profile(body: &[u8]) -> Option<Vec<u8>> {
+    let rest = PROFILES.iter().find_map(|name| body.strip_prefix(*name))?;
+    let packed = rest.strip_prefix(b"\0")?;
+    let mut text = Vec::new();
+    let mut unpacked = ZlibDecoder::new(packed).take(LONGEST_PROFILE);
+    unpacked.read_to_end(&mut text).ok()?;
+    digits(&text)
+}
+
+fn plain_profile(body: &[u8]) -> Option<Vec<u8>> {
+    let text = PROFILES.iter().find_map(|name| body.strip_prefix(*name))?;
+    digits(text.get(..LONGEST_PROFILE as usize).unwrap_or(text))
+}
+
+/// The block of a profile: a line with its kind, one with its length, then digits.
+fn digits(text: &[u8]) -> Option<Vec<u8>> {
+    let mut lines = text.strip_prefix(b"\n")?.splitn(3, |byte| *byte == b'\n');
+    let (_kind, length) = (lines.next()?, lines.next()?);
+    let length: usize = std::str::from_utf8(length).ok()?.trim().parse().ok()?;
+    let mut nibbles = lines
+        .next()?
+        .iter()
+        .filter(|byte| !byte.is_ascii_whitespace());
+    let mut nibble = || char::from(*nibbles.next()?).to_digit(16);
+    let mut block = Vec::new();
+    while block.len() < length {
+        let (high, low) = (nibble()?, nibble()?);
+        block.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    Some(block)
 }
 
 /// GIF: the logical screen, and the first frame, which is decoded whole before it is cut to the
@@ -122,10 +173,8 @@ pub fn tiff(bytes: &[u8]) -> Result<Header, Reason> {
     })?;
     let (width, height) = decoder.dimensions();
     let bytes_per_pixel = u64::from(decoder.color_type().bytes_per_pixel());
-    Ok(Header::new(
-        Format::Tiff,
-        width,
-        height,
-        2 * bytes_per_pixel + 1,
-    ))
+    let mut header = Header::new(Format::Tiff, width, height, 2 * bytes_per_pixel + 1);
+    // The tag is the file's own; there is no block beside it.
+    header.exif.orientation = exif::parse(bytes).orientation;
+    Ok(header)
 }
