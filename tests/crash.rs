@@ -8,6 +8,8 @@ mod faults;
 mod kills;
 #[path = "crash/locks.rs"]
 mod locks;
+#[path = "crash/permissions.rs"]
+mod permissions;
 #[path = "crash/place.rs"]
 mod place;
 #[path = "crash/reader.rs"]

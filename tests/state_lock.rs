@@ -15,7 +15,7 @@ use memory_store::Bucket;
 use racers::{identity_of, race, request, somebody};
 use storage::state::RunId;
 use storage::state::ancestors::open_ancestors;
-use storage::state::clock::SystemClock;
+use storage::state::clock::{Clock, Moment, SystemClock};
 use storage::state::fence::{Fence, FenceError};
 use storage::state::identity;
 use storage::state::lock::Identity;
@@ -258,10 +258,10 @@ fn a_paused_holder_is_fenced_off_by_nested_prefixes() {
 async fn a_living_holder_is_not_taken_over_for_its_clock() {
     #[derive(Debug)]
     struct Behind(SystemClock);
-    impl storage::state::clock::Clock for Behind {
-        fn now(&self) -> storage::state::clock::Moment {
+    impl Clock for Behind {
+        fn now(&self) -> Moment {
             let now = self.0.now();
-            storage::state::clock::Moment {
+            Moment {
                 wall: now.wall - Duration::from_secs(60),
                 ..now
             }
@@ -392,4 +392,39 @@ async fn a_lock_of_another_version_is_not_touched() {
         "{error}"
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "{");
+}
+
+/// Its holder lives, and renews a lock that has always run out by our clock: whoever wants a
+/// prefix inside watched it for ever, and said nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_whose_clock_is_behind_holds() {
+    #[derive(Debug)]
+    struct Behind(SystemClock);
+    impl Clock for Behind {
+        fn now(&self) -> Moment {
+            let now = self.0.now();
+            let wall = now.wall - Duration::from_secs(120);
+            Moment { wall, ..now }
+        }
+    }
+    let root = tempfile::tempdir().unwrap();
+    let ttl = Duration::from_secs(2);
+    let behind = LockRequest {
+        ttl,
+        clock: Arc::new(Behind(SystemClock::default())),
+        ..local_request(&root, "a/", somebody_elsewhere())
+    };
+    let holder = WriterLock::acquire(behind).await.unwrap();
+    for folder in ["a/b/", "a/"] {
+        let request = local_request(&root, folder, somebody());
+        let acquired = tokio::time::timeout(DEADLINE, WriterLock::acquire(request)).await;
+        let error = acquired.expect("an end").unwrap_err();
+        let is_told = matches!(
+            error,
+            AcquireError::HeldByAncestor { .. } | AcquireError::HeldBy { .. }
+        );
+        assert!(is_told, "{folder}: {error:?}");
+        holder.check().await.unwrap();
+    }
+    holder.release().await.unwrap();
 }

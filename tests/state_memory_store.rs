@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use storage::{
-    ETag, Error, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Result,
-    Store,
+    ETag, Error, Leftover, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts,
+    Result, Store,
 };
 
 /// The objects of a bucket, by whole key.
@@ -210,7 +210,11 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn sweep(&self) -> Result<u64> {
+    async fn leftovers(&self) -> Result<Vec<Leftover>> {
+        Ok(Vec::new())
+    }
+
+    async fn sweep(&self, _leftovers: &[Leftover]) -> Result<u64> {
         Ok(0)
     }
 

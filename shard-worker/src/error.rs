@@ -79,7 +79,9 @@ impl ShardError {
         match self {
             Self::Storage(error) => !matches!(
                 error,
-                storage::Error::Unavailable { .. } | storage::Error::Io { .. }
+                storage::Error::Unavailable { .. }
+                    | storage::Error::BadAnswer { .. }
+                    | storage::Error::Io { .. }
             ),
             Self::LockLost(_) | Self::LockUnknown(_) | Self::Stopped => false,
             _ => true,

@@ -98,7 +98,16 @@ pub enum Error {
         limit: u64,
     },
 
-    /// A URI, key, range or answer that can't be worked with.
+    /// An answer of the store that can't be worked with.
+    #[error("{uri}: the store's answer can't be worked with: {reason}")]
+    BadAnswer {
+        /// The object or prefix that was asked for.
+        uri: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// A URI, key or range that can't be worked with.
     #[error("{uri}: {reason}")]
     Invalid {
         /// The object, prefix or URI as given.
@@ -162,6 +171,7 @@ impl Error {
             | Self::Unavailable { uri, .. }
             | Self::Withheld { uri, .. }
             | Self::TooLarge { uri, .. }
+            | Self::BadAnswer { uri, .. }
             | Self::Invalid { uri, .. }
             | Self::Io { uri, .. } => uri,
         }
@@ -203,6 +213,13 @@ impl Error {
         })
     }
 
+    pub(crate) fn bad_answer(uri: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::BadAnswer {
+            uri: uri.into(),
+            reason: reason.into(),
+        }
+    }
+
     pub(crate) fn invalid(uri: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Invalid {
             uri: uri.into(),
@@ -225,6 +242,12 @@ impl Error {
                 uri,
                 scope: Scope::Store,
                 reason: format!("can't {action}; the file system is mounted read-only"),
+                source: Some(Box::new(source)),
+            },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Refused {
+                uri,
+                scope: Scope::Store,
+                reason: format!("can't {action}; the disk, or a quota, is full"),
                 source: Some(Box::new(source)),
             },
             io::ErrorKind::InvalidFilename => {

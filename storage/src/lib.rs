@@ -30,8 +30,8 @@ pub use error::{Cause, Error, Result, Scope};
 pub use open::{AccessKey, ChecksumMode, Peers, StorageConfig, Stores};
 pub use s3::{WebIdentity, assume_role_with_web_identity};
 pub use store::{
-    ETag, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts, Store,
-    Withheld,
+    ETag, Leftover, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts,
+    Store, Withheld,
 };
 pub use uri::Location;
 pub use watched::Watched;

@@ -142,7 +142,7 @@ impl<S: Source> Walk<S> {
         while let Some(mut part) = self.next_part().await? {
             for shard in &part.shards {
                 if shard.key <= self.last_key {
-                    return Err(Error::invalid(
+                    return Err(Error::bad_answer(
                         &self.uri,
                         format!(
                             "the store lists `{}` after `{}`, which is not the byte order of keys",

@@ -124,6 +124,15 @@ pub struct RequestCounts {
     pub bytes_written: u64,
 }
 
+/// What is left of a write that did not come to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leftover {
+    /// Key of the object that was to be written; none if it can't be told from what is left.
+    pub key: Option<String>,
+    /// How the store knows it again.
+    pub id: String,
+}
+
 /// Leave to write, which somebody else may take away at any time.
 #[async_trait]
 pub trait Permit: Debug + Send + Sync {
@@ -215,13 +224,27 @@ pub trait Store: Debug + Send + Sync {
         self.put(key, payload, condition).await
     }
 
+    /// Makes sure that conditions are kept here, on which a lock rests: by writes to `key`, which
+    /// holds `payload` and is the caller's, that have to be refused. Stores that keep theirs by
+    /// themselves need no proof.
+    ///
+    /// # Errors
+    /// `Error::Invalid` if they are not kept; the object is removed then.
+    async fn prove_conditions(&self, key: &str, payload: &Payload) -> Result<()> {
+        let _ = (key, payload);
+        Ok(())
+    }
+
     /// Deletes an object, only if it still has version `expected` where given. No object is
     /// success.
     async fn delete(&self, key: &str, expected: Option<&ETag>) -> Result<()>;
 
-    /// Removes what killed writers left below the prefix (temporary files, unfinished
-    /// multipart uploads). Only for the holder of the writer lock. Returns how many.
-    async fn sweep(&self) -> Result<u64>;
+    /// What killed writers left below the prefix: temporary files, unfinished multipart uploads.
+    /// Some of it, if there is a lot.
+    async fn leftovers(&self) -> Result<Vec<Leftover>>;
+
+    /// Removes some of them. Only for the holder of the writer lock. Returns how many.
+    async fn sweep(&self, leftovers: &[Leftover]) -> Result<u64>;
 
     /// Requests made since the store was opened.
     fn requests(&self) -> RequestCounts;

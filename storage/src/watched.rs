@@ -9,7 +9,8 @@ use futures::stream::BoxStream;
 
 use crate::error::{Error, Result};
 use crate::store::{
-    ETag, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts, Store,
+    ETag, Leftover, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts,
+    Store,
 };
 
 /// Passes everything on, and notes in words when the store refuses, is away or fails. An object
@@ -48,7 +49,10 @@ impl Watched {
 
 fn is_store_failure(error: &Error) -> bool {
     match error {
-        Error::Refused { .. } | Error::Unavailable { .. } | Error::Io { .. } => true,
+        Error::Refused { .. }
+        | Error::Unavailable { .. }
+        | Error::BadAnswer { .. }
+        | Error::Io { .. } => true,
         Error::NotFound { .. }
         | Error::Exists { .. }
         | Error::Changed { .. }
@@ -105,12 +109,20 @@ impl Store for Watched {
         self.note(put.await)
     }
 
+    async fn prove_conditions(&self, key: &str, payload: &Payload) -> Result<()> {
+        self.note(self.store.prove_conditions(key, payload).await)
+    }
+
     async fn delete(&self, key: &str, expected: Option<&ETag>) -> Result<()> {
         self.note(self.store.delete(key, expected).await)
     }
 
-    async fn sweep(&self) -> Result<u64> {
-        self.note(self.store.sweep().await)
+    async fn leftovers(&self) -> Result<Vec<Leftover>> {
+        self.note(self.store.leftovers().await)
+    }
+
+    async fn sweep(&self, leftovers: &[Leftover]) -> Result<u64> {
+        self.note(self.store.sweep(leftovers).await)
     }
 
     fn requests(&self) -> RequestCounts {

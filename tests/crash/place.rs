@@ -41,7 +41,14 @@ impl Place {
 
     /// A dataset in a bucket; none where the server is not installed, which it says.
     pub fn bucket(shape: Shape) -> Option<Self> {
+        Self::bucket_with(shape, |server| server)
+    }
+
+    /// The same on a server to which something is done first.
+    #[allow(dead_code, reason = "not all binaries of tests need it")]
+    pub fn bucket_with(shape: Shape, first: impl FnOnce(S3Server) -> S3Server) -> Option<Self> {
         let (server, config) = bucket::start()?;
+        let server = first(server);
         let place = Self {
             folder: tempfile::tempdir().expect("a folder"),
             server: Some(server),

@@ -12,8 +12,8 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use operator::runner::planner::PlanRequest;
 use storage::state::RunId;
 use storage::{
-    ETag, Error, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts, Result,
-    StorageConfig, Store, Stores,
+    ETag, Error, Leftover, ListPage, ObjectMeta, Payload, Published, PutCondition, RequestCounts,
+    Result, StorageConfig, Store, Stores,
 };
 
 use crate::controller::DIGEST;
@@ -100,7 +100,11 @@ impl Store for Endless {
         self.refuse(key)
     }
 
-    async fn sweep(&self) -> Result<u64> {
+    async fn leftovers(&self) -> Result<Vec<Leftover>> {
+        Ok(Vec::new())
+    }
+
+    async fn sweep(&self, _leftovers: &[Leftover]) -> Result<u64> {
         Ok(0)
     }
 

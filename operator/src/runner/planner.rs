@@ -12,11 +12,11 @@ use futures::future::BoxFuture;
 use storage::state::RunId;
 use storage::state::diff::{Decision, Policy};
 use storage::state::join::{Diff, Planned, Shard};
-use storage::state::layout;
 use storage::state::manifest::{ManifestPart, Recorded, Totals};
 use storage::state::merge::OnDamage;
 use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanSummary, PlanWriter};
 use storage::state::sentinel::Sentinel;
+use storage::state::{layout, leftovers};
 use storage::{ObjectMeta, Store};
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
@@ -205,7 +205,7 @@ impl PlanRequest {
         if found.kept.shards < found.shards {
             // From here on the output isn't whole; and nobody is at work yet.
             Sentinel::remove(&*self.output).await?;
-            if let Err(error) = self.output.sweep().await {
+            if let Err(error) = leftovers::sweep(&*self.output, &*self.main).await {
                 tracing::warn!(%error, "what killed writers left can't be removed");
             }
         }

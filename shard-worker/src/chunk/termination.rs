@@ -67,6 +67,19 @@ fn rounded(seconds: Seconds) -> Seconds {
     }
 }
 
+/// Makes sure that a message can be left at a path that somebody named, before the work begins.
+///
+/// # Errors
+/// If the file can't be written.
+pub fn check(path: &Path) -> std::io::Result<()> {
+    if path == Path::new(DEFAULT_PATH) {
+        return Ok(());
+    }
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    options.open(path).map(drop)
+}
+
 /// Leaves the message. The file of a container is there already; outside of one nothing is left
 /// at the default path.
 pub fn leave(path: &Path, message: &str) {

@@ -21,6 +21,10 @@ pub async fn chunk_command(
     json: bool,
     started: Instant,
 ) -> Result<Exit> {
+    termination::check(&arguments.termination_log).map_err(|error| {
+        let path = arguments.termination_log.display();
+        Error::Usage(format!("--termination-log {path}: {error}"))
+    })?;
     let ended = run(arguments, json, started).await;
     let failed = Outcome::default();
     let (outcome, reason) = match &ended {

@@ -4,9 +4,9 @@ pub mod arguments;
 mod chunk;
 pub mod exit;
 mod logging;
+mod report_file;
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,6 +20,7 @@ use crate::cli::arguments::{
     Arguments, AuditArguments, Command, JobArguments, RunArguments, VerifyArguments,
 };
 use crate::cli::exit::Exit;
+use crate::cli::report_file::ReportFile;
 use crate::error::{Error, Result};
 use crate::job::{Job, OutputOrigin};
 use crate::resources;
@@ -149,6 +150,10 @@ async fn run_command(arguments: &RunArguments, json: bool) -> Result<Exit> {
 }
 
 async fn run_to_the_end(arguments: &RunArguments, json: bool, stop: Stop) -> Result<Exit> {
+    let file = match arguments.dry_run {
+        true => None,
+        false => ReportFile::open(arguments.report.as_deref())?,
+    };
     let job = Arc::new(open(&arguments.job).await?);
     let options = run_options(arguments, job.spec.output.skip_existing)?;
     announce_output(&job, arguments.dry_run, json);
@@ -172,7 +177,7 @@ async fn run_to_the_end(arguments: &RunArguments, json: bool, stop: Stop) -> Res
     let result = run::run(job.clone(), options, progress, stop.clone()).await;
     shown.abort();
     let run::Ended { report, error } = result?;
-    write_report(arguments.report.as_deref(), &report)?;
+    write_report(file, &report)?;
     print(&report.to_string())?;
     if let Some(error) = error {
         return Err(error);
@@ -280,6 +285,7 @@ fn dry_run_text(job: &Job, preview: &run::planning::Preview) -> String {
 }
 
 async fn verify_command(arguments: &VerifyArguments) -> Result<Exit> {
+    let file = ReportFile::open(arguments.report.as_deref())?;
     let job = open_for_reading(&arguments.job).await?;
     let options = VerifyOptions {
         samples: if arguments.all {
@@ -291,7 +297,7 @@ async fn verify_command(arguments: &VerifyArguments) -> Result<Exit> {
         threads: arguments.threads.unwrap_or_else(resources::threads),
     };
     let report = verify::verify(Arc::new(job), options).await?;
-    write_report(arguments.report.as_deref(), &report)?;
+    write_report(file, &report)?;
     print(&report.to_string())?;
     Ok(if report.is_ok() {
         Exit::Done
@@ -301,12 +307,13 @@ async fn verify_command(arguments: &VerifyArguments) -> Result<Exit> {
 }
 
 async fn audit_command(arguments: &AuditArguments) -> Result<Exit> {
+    let file = ReportFile::open(arguments.report.as_deref())?;
     let job = open_for_reading(&arguments.job).await?;
     let options = AuditOptions {
         threads: arguments.threads.unwrap_or_else(resources::threads),
     };
     let report = audit::audit(Arc::new(job), options).await?;
-    write_report(arguments.report.as_deref(), &report)?;
+    write_report(file, &report)?;
     print(&report.to_string())?;
     Ok(if report.failures.is_empty() {
         Exit::Done
@@ -326,13 +333,8 @@ async fn open_for_reading(arguments: &JobArguments) -> Result<Job> {
     Ok(job)
 }
 
-fn write_report(path: Option<&Path>, report: &impl Serialize) -> Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    let failed = |error: &dyn std::fmt::Display| {
-        Error::Usage(format!("--report {}: {error}", path.display()))
-    };
-    let text = serde_json::to_string_pretty(report).map_err(|error| failed(&error))?;
-    std::fs::write(path, text + "\n").map_err(|error| failed(&error))
+fn write_report(file: Option<ReportFile>, report: &impl Serialize) -> Result<()> {
+    file.map_or(Ok(()), |file| file.write(report))
 }
 
 /// Prints to standard output; a reader that has gone away is no error.

@@ -21,6 +21,7 @@ use storage::state::RunId;
 use storage::state::ancestors::open_ancestors;
 use storage::state::fence::FenceError;
 use storage::state::identity::this_process;
+use storage::state::leftovers;
 use storage::state::lock::Identity;
 use storage::state::manifest::{Completeness, Manifest, Recorded, Seal, Totals};
 use storage::state::plan::PlanReader;
@@ -103,7 +104,8 @@ pub async fn run(
         }
         Ok(planned) => planned,
         Err(error) => {
-            claim.give_up().await;
+            // In somebody else's folder nothing of ours is left.
+            claim.withdraw().await;
             return Err(error);
         }
     };
@@ -153,7 +155,7 @@ async fn work(
     let mut made = Totals::default();
     let mut outcome = Ok(());
     if planned.todo > 0 {
-        sweep(job).await?;
+        sweep(job).await;
         Sentinel::remove(&*job.output).await.map_err(state_error)?;
         let scheduler = Scheduler::new(context.clone(), planned.shard_memory);
         for part in 0..planned.parts {
@@ -205,16 +207,24 @@ async fn work(
     if matches!(outcome, Err(Error::Lock(_) | Error::LockUnknown(_))) {
         return outcome;
     }
-    seal(job, run, planned, made, parts, lock).await?;
-    outcome
+    let is_whole = outcome.is_ok();
+    let sealed = seal(job, run, planned, (made, is_whole), parts, lock).await;
+    if let (Err(_), Err(error)) = (&outcome, &sealed) {
+        tracing::warn!(%error, "the output can't be sealed");
+    }
+    outcome.and(sealed)
 }
 
-async fn sweep(job: &Job) -> Result<()> {
-    let swept = job.output.sweep().await?;
-    if swept > 0 {
-        tracing::info!(swept, "removed what killed writers left");
+/// Removes what killed runs of this output have left. A run does without, where it may not.
+async fn sweep(job: &Job) {
+    match leftovers::sweep(&*job.output, &*job.main).await {
+        Ok(0) => {}
+        Ok(swept) => tracing::info!(swept, "removed what killed writers left"),
+        Err(error) => tracing::warn!(
+            %error,
+            "what killed writers left can't be removed; docs/permissions.md has what a run needs"
+        ),
     }
-    Ok(())
 }
 
 /// Writes the manifest, and the sentinel if nothing is missing.
@@ -222,12 +232,13 @@ async fn seal(
     job: &Job,
     run: &RunId,
     planned: &Planned,
-    made: Totals,
+    (made, is_whole): (Totals, bool),
     parts: Vec<storage::state::manifest::ManifestPart>,
     lock: &WriterLock,
 ) -> Result<()> {
     let nothing_new = planned.todo == 0 && parts.is_empty();
-    let complete = !planned.interrupted
+    let complete = is_whole
+        && !planned.interrupted
         && planned.left_out == 0
         && made.shards == planned.todo
         && made.failed == 0;
@@ -280,7 +291,7 @@ async fn seal(
         let existing = Sentinel::read(&*job.output).await.ok().flatten();
         if existing.is_none_or(|sentinel| sentinel.manifest_sha256 != sealed.sha256) {
             if is_first_change {
-                sweep(job).await?;
+                sweep(job).await;
             }
             lock.check().await.map_err(fence_error)?;
             let sentinel = Sentinel::new(

@@ -271,11 +271,15 @@ impl Scheduler {
                 reporter.add(&outcome);
                 outcomes.push(outcome);
                 if let Some(error) = fatal(&outcomes[outcomes.len() - 1..]) {
-                    ended = Some(error);
-                    break 'batches;
+                    // Nothing more is begun; what is about to be published counts if it is.
+                    self.stop.request();
+                    ended.get_or_insert(error);
                 }
             }
             drop(finished);
+            if ended.is_some() {
+                break 'batches;
+            }
             if !self.job.has_lookups() {
                 break;
             }
@@ -300,13 +304,22 @@ impl Scheduler {
                 .filter(|outcome| !matches!(outcome.result, Err(ShardError::Stopped)))
                 .map(shard_line);
             let lines: Vec<ShardLine> = kept_lines.into_iter().chain(made).collect();
-            part = self.write_part(number, lines, is_item, recorded).await?;
+            // What was published counts, whatever becomes of what is written about it.
+            part = match self.write_part(number, lines, is_item, recorded).await {
+                Ok(part) => part,
+                Err(error) => {
+                    ended.get_or_insert(error);
+                    None
+                }
+            };
             let state = match &ended {
                 Some(_) => ChunkState::Failed,
                 None if ended_count == to_end => ChunkState::Done,
                 None => ChunkState::Stopped,
             };
-            reporter.write(state, ended.as_ref()).await?;
+            if let Err(error) = reporter.write(state, ended.as_ref()).await {
+                ended.get_or_insert(error);
+            }
         }
         Ok(ChunkDone {
             counts: reporter.counts(),

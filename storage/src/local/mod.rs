@@ -5,6 +5,7 @@
 //! points to, and is refused where a linked folder leads out of the root. Files of other owners that appear half-written are theirs to publish
 //! better: our own appear whole, by a rename.
 
+mod exclusive;
 mod folder_sync;
 mod publish;
 mod read;
@@ -25,7 +26,8 @@ use crate::error::{Error, Result};
 use crate::key;
 use crate::listing;
 use crate::store::{
-    ETag, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts, Store,
+    ETag, Leftover, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts,
+    Store,
 };
 
 /// A folder on disk.
@@ -154,6 +156,13 @@ impl Store for LocalStore {
         publish::put_permitted(&self.shared, key, payload, condition, permit).await
     }
 
+    async fn prove_conditions(&self, key: &str, _payload: &Payload) -> Result<()> {
+        key::check(&self.shared.uri, key)?;
+        let key = key.to_string();
+        self.blocking(move |root| exclusive::prove(root, &key))
+            .await
+    }
+
     async fn delete(&self, key: &str, expected: Option<&ETag>) -> Result<()> {
         key::check(&self.shared.uri, key)?;
         let key = key.to_string();
@@ -162,8 +171,14 @@ impl Store for LocalStore {
             .await
     }
 
-    async fn sweep(&self) -> Result<u64> {
-        self.blocking(sweep::sweep).await
+    async fn leftovers(&self) -> Result<Vec<Leftover>> {
+        self.blocking(sweep::leftovers).await
+    }
+
+    async fn sweep(&self, leftovers: &[Leftover]) -> Result<u64> {
+        let leftovers = leftovers.to_vec();
+        self.blocking(move |root| sweep::sweep(root, &leftovers))
+            .await
     }
 
     fn requests(&self) -> RequestCounts {

@@ -158,13 +158,25 @@ pub(super) fn delete(root: &Root, key: &str, expected: Option<&ETag>) -> Result<
     let removed = remove(&target.path, expected);
     drop(locked);
     match removed {
-        Ok(true) => root
-            .folders
-            .sync(&target.folder)
-            .map_err(|error| target.error("make its removal durable", error)),
+        Ok(true) => {
+            let durable = root.folders.sync(&target.folder);
+            durable.map_err(|error| target.error("make its removal durable", error))?;
+            prune(root, &target.folder);
+            Ok(())
+        }
         Ok(false) => Err(Error::Changed { uri: target.uri }),
         Err(error) if is_missing(&error) => Ok(()),
         Err(error) => Err(target.error("delete it", error)),
+    }
+}
+
+/// A folder is there for what is in it: one that is left empty goes, too.
+fn prune(root: &Root, folder: &Path) {
+    let below = |folder: &&Path| folder.starts_with(&root.path) && **folder != *root.path;
+    for folder in folder.ancestors().take_while(below) {
+        if fs::remove_dir(folder).is_err() {
+            return;
+        }
     }
 }
 
@@ -371,7 +383,7 @@ fn found(root: &Root, key: &str, payload: &Payload, condition: &PutCondition) ->
 }
 
 /// A lock on a folder that other processes respect too; released when dropped.
-fn lock(folder: &Path) -> io::Result<File> {
+pub(super) fn lock(folder: &Path) -> io::Result<File> {
     let file = File::open(folder)?;
     loop {
         match flock(&file, FlockOperation::LockExclusive) {
@@ -420,9 +432,12 @@ impl Drop for Temporary {
     }
 }
 
+/// Bytes of a name that a temporary file's begins with.
+pub(super) const LONGEST_NAME: usize = 200;
+
 /// `.<name>.<random>.sidecar-tmp`, the name cut where it would not fit.
 fn temporary_name(name: &str) -> String {
-    let mut end = name.len().min(200);
+    let mut end = name.len().min(LONGEST_NAME);
     while !name.is_char_boundary(end) {
         end -= 1;
     }

@@ -1,7 +1,7 @@
 //! The client that all stores of a configuration share.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
@@ -10,6 +10,8 @@ use aws_sdk_s3::config::{
     BehaviorVersion, Builder, Credentials, Region, RequestChecksumCalculation,
     ResponseChecksumValidation, StalledStreamProtectionConfig,
 };
+use aws_types::SdkConfig;
+use aws_types::service_config::ServiceConfigKey;
 use tokio::sync::OnceCell;
 
 use super::http::http_client;
@@ -25,6 +27,8 @@ pub(crate) struct Connection {
     source: Option<Arc<dyn CredentialSource>>,
     client: OnceCell<Client>,
     pacers: Mutex<HashMap<String, Arc<Pacer>>>,
+    /// Buckets that are known to keep the conditions of writes.
+    proven: Mutex<HashSet<String>>,
 }
 
 impl Connection {
@@ -34,6 +38,7 @@ impl Connection {
             source,
             client: OnceCell::new(),
             pacers: Mutex::new(HashMap::new()),
+            proven: Mutex::default(),
         }
     }
 
@@ -43,6 +48,10 @@ impl Connection {
             .entry(bucket.to_string())
             .or_insert_with(|| Pacer::new(self.config.max_in_flight));
         Arc::clone(pacer)
+    }
+
+    pub(super) fn proven(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn client(&self) -> &Client {
@@ -83,8 +92,8 @@ async fn make_client(config: &StorageConfig, source: Option<Arc<dyn CredentialSo
     if shared.region().is_none() {
         builder = builder.region(Region::new("us-east-1"));
     }
-    if let Some(endpoint) = &config.endpoint {
-        builder = builder.endpoint_url(endpoint);
+    if let Some(endpoint) = config.endpoint.clone().or_else(|| endpoint_of(&shared)) {
+        builder = builder.endpoint_url(with_final_slash(&endpoint));
     }
     // Servers of one's own rarely have a host name for each bucket.
     let has_endpoint = config.endpoint.is_some()
@@ -101,4 +110,51 @@ async fn make_client(config: &StorageConfig, source: Option<Arc<dyn CredentialSo
         }
     };
     Client::from_conf(builder.build())
+}
+
+/// The endpoint that variables or the profile name for S3, or for all services.
+fn endpoint_of(shared: &SdkConfig) -> Option<String> {
+    let of_s3 = shared.service_config().and_then(|config| {
+        let key = ServiceConfigKey::builder()
+            .service_id("s3")
+            .env("AWS_ENDPOINT_URL")
+            .profile("endpoint_url")
+            .build();
+        config.load_config(key.ok()?)
+    });
+    of_s3.or_else(|| shared.endpoint_url().map(str::to_owned))
+}
+
+/// The SDK puts the bucket's name right behind an endpoint's path: without a slash between them
+/// it would ask for another bucket.
+fn with_final_slash(endpoint: &str) -> String {
+    let path = endpoint
+        .split_once("://")
+        .and_then(|(_, rest)| rest.split_once('/'));
+    match path {
+        Some((_, path))
+            if !path.is_empty() && !path.ends_with('/') && !path.contains(['?', '#']) =>
+        {
+            format!("{endpoint}/")
+        }
+        _ => endpoint.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_ends_in_a_slash() {
+        for (given, expected) in [
+            ("https://host", "https://host"),
+            ("https://host/", "https://host/"),
+            ("https://host/storage/v1/s3", "https://host/storage/v1/s3/"),
+            ("https://host/storage/v1/s3/", "https://host/storage/v1/s3/"),
+            ("host/path", "host/path"),
+        ] {
+            assert_eq!(with_final_slash(given), expected);
+        }
+    }
 }

@@ -15,6 +15,9 @@ const TOO_LONG: &str = "length limit exceeded";
 /// A laptop without credentials should hear of it soon.
 const CREDENTIAL_ATTEMPTS: u32 = 5;
 
+/// An answer that is no S3 server's may be a proxy's, and another one the next time.
+const GARBLED_ATTEMPTS: u32 = 5;
+
 const CREDENTIALS_ADVICE: &str = "no usable credentials: set AWS_ACCESS_KEY_ID and \
     AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give the pod a service account with a role";
 
@@ -37,6 +40,8 @@ pub(super) enum Kind {
     Refused(Scope, &'static str),
     /// Whoever hands out credentials fails, perhaps for a moment.
     NoCredentials,
+    /// An answer that can't be parsed.
+    Garbled,
     /// There is no leave to send the request; true: for good.
     Withheld(bool),
     /// The request can't ever succeed, with the way out if there is a known one.
@@ -49,6 +54,7 @@ impl Kind {
         match self {
             Self::Conflict | Self::SlowDown | Self::Transient => true,
             Self::NoCredentials => attempts < CREDENTIAL_ATTEMPTS,
+            Self::Garbled => attempts < GARBLED_ATTEMPTS,
             _ => false,
         }
     }
@@ -87,6 +93,10 @@ impl Failure {
                 reason: format!("{} ({CREDENTIALS_ADVICE})", self.words),
                 source: None,
             },
+            Kind::Garbled => Error::BadAnswer {
+                uri,
+                reason: format!("{}; check that the endpoint is an S3 server's", self.words),
+            },
             Kind::Withheld(is_final) => Error::Withheld {
                 uri,
                 reason: self.words,
@@ -118,6 +128,9 @@ where
             let code = service.err().code().unwrap_or_default();
             let message = service.err().message().unwrap_or_default();
             let words = match (code, message) {
+                ("", "") if (200..300).contains(&status) => {
+                    format!("status {status}, but {}", one_line(service.err()))
+                }
                 ("", "") => format!("status {status}"),
                 (code, "") => format!("{code}, status {status}"),
                 (code, message) => format!("{code}, status {status}: {message}"),
@@ -218,6 +231,11 @@ fn judge_answer(status: u16, code: &str) -> Kind {
         }
         _ => {}
     }
+    // An answer that begins as a success may end as an error: its code tells which.
+    let status = match status {
+        200..300 => status_of(code),
+        status => status,
+    };
     match status {
         401 => Kind::Refused(Scope::Store, "check the credentials"),
         403 => Kind::Refused(
@@ -237,7 +255,19 @@ fn judge_answer(status: u16, code: &str) -> Kind {
         501 => Kind::Hopeless("; the server lacks an operation or a condition that is needed"),
         500.. => Kind::Transient,
         408 => Kind::Transient,
+        _ if code.is_empty() => Kind::Garbled,
         _ => Kind::Hopeless(""),
+    }
+}
+
+/// The status that comes with an error's code, where the answer has another.
+fn status_of(code: &str) -> u16 {
+    match code {
+        "AccessDenied" => 403,
+        "NoSuchKey" | "NoSuchUpload" => 404,
+        "PreconditionFailed" => 412,
+        "NotImplemented" => 501,
+        _ => 400,
     }
 }
 
@@ -268,6 +298,13 @@ mod tests {
             ),
             (404, "NoSuchBucket", Kind::MissingBucket),
             (412, "PreconditionFailed", Kind::ConditionBroken),
+            (200, "PreconditionFailed", Kind::ConditionBroken),
+            (200, "NoSuchUpload", Kind::Missing),
+            (200, "InternalError", Kind::Transient),
+            (200, "SlowDown", Kind::SlowDown),
+            (200, "ConditionalRequestConflict", Kind::Conflict),
+            (200, "", Kind::Garbled),
+            (405, "", Kind::Garbled),
             (409, "ConditionalRequestConflict", Kind::Conflict),
             (503, "SlowDown", Kind::SlowDown),
             (503, "", Kind::SlowDown),
@@ -286,6 +323,7 @@ mod tests {
             (403, "AllAccessDisabled", Scope::Store),
             (400, "ExpiredToken", Scope::Store),
             (403, "AccessDenied", Scope::Object),
+            (200, "AccessDenied", Scope::Object),
             (403, "InvalidObjectState", Scope::Object),
             (403, "", Scope::Object),
         ] {
@@ -296,6 +334,7 @@ mod tests {
         }
         for (status, code) in [
             (400, "InvalidArgument"),
+            (200, "InvalidPart"),
             (409, "ObjectParentIsFile"),
             (501, ""),
         ] {

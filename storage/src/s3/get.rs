@@ -242,23 +242,32 @@ impl S3Store {
         let before = progress.received.len();
         let stall_timeout = self.connection.config.stall_timeout;
         let mut body = answer.body;
+        // A body that drips would take for ever without ever standing still.
+        let (mut lap, mut brought) = (Instant::now(), 0);
         let words = loop {
             if progress.received.len() >= total {
                 progress.received.truncate(total);
                 break None;
             }
-            match tokio::time::timeout(stall_timeout, body.next()).await {
+            let left = stall_timeout.saturating_sub(lap.elapsed());
+            match tokio::time::timeout(left, body.next()).await {
                 Ok(Some(Ok(bytes))) => {
                     if progress.received.capacity() == 0 {
                         progress.received.reserve(total);
                     }
                     progress.received.extend_from_slice(&bytes);
+                    brought += bytes.len();
+                    if brought >= PROGRESS {
+                        (lap, brought) = (Instant::now(), 0);
+                    }
                 }
                 Ok(Some(Err(error))) => break Some(format!("the body broke off: {error}")),
                 Ok(None) => break Some("the body ended early".to_string()),
                 Err(_) => {
                     let seconds = stall_timeout.as_secs_f64();
-                    break Some(format!("the body stalled for {seconds:.1} s"));
+                    break Some(format!(
+                        "the body stalled: {brought} bytes in {seconds:.1} s"
+                    ));
                 }
             }
         };
@@ -279,10 +288,7 @@ impl S3Store {
         length
             .and_then(|length| u64::try_from(length).ok())
             .ok_or_else(|| {
-                Error::invalid(
-                    self.uri_of(key),
-                    "the server does not tell the object's size",
-                )
+                Error::bad_answer(self.uri_of(key), "it does not tell the object's size")
             })
     }
 }

@@ -9,6 +9,7 @@ use crds::prefix::percent_decode;
 
 use super::attempt::Sort;
 use super::fanout::Fanout;
+use super::pages::Pages;
 use super::{S3Store, etag_of};
 use crate::error::{Error, Result};
 use crate::key::{self, Role, WRITER_LOCK};
@@ -46,6 +47,7 @@ pub(super) enum Cursor {
 #[derive(Debug, Default)]
 pub(super) struct Position {
     token: Option<String>,
+    pages: Pages,
     keys: usize,
     folders: usize,
 }
@@ -73,6 +75,7 @@ impl Tree {
                 token: at.token.as_deref(),
             };
             let listed = self.store.list_page(request).await?;
+            let count = listed.objects.len() + listed.folders.len();
             at.keys += listed.objects.len();
             at.folders += listed.folders.len();
             let keys = listed.objects.iter().map(|object| &object.key);
@@ -93,7 +96,8 @@ impl Tree {
                     found.push((child.clone(), Item::Folder(Cursor::folder(child))));
                 }
             }
-            at.token = listed.next;
+            let turned = at.pages.turn(listed.next, count);
+            at.token = turned.map_err(|reason| self.store.bad_listing(&folder, reason))?;
             if self.is_ordered || at.token.is_none() {
                 break;
             }
@@ -127,6 +131,7 @@ impl Tree {
         };
         let listed = self.store.list_page(request).await?;
         let mut objects = listed.objects;
+        let count = objects.len();
         objects.sort_unstable_by(|left, right| left.key.cmp(&right.key));
         let mut is_at_end = listed.next.is_none();
         for object in objects {
@@ -144,7 +149,8 @@ impl Tree {
                 Role::Other => page.skipped += 1,
             }
         }
-        at.token = listed.next;
+        let turned = at.pages.turn(listed.next, count);
+        at.token = turned.map_err(|reason| self.store.bad_listing(&first, reason))?;
         if is_at_end {
             self.fanout.saw_keys(depth(&first), folders, at.keys);
         } else {
@@ -268,6 +274,7 @@ impl S3Store {
         let mut objects = Vec::new();
         let mut held = 0;
         let mut token: Option<String> = None;
+        let mut pages = Pages::default();
         loop {
             let request = Request {
                 prefix: folder,
@@ -279,9 +286,10 @@ impl S3Store {
             let keys = listed.objects.iter();
             held += keys.map(|object| object.key.len()).sum::<usize>();
             self.check_held(folder, held)?;
+            let turned = pages.turn(listed.next, listed.objects.len());
+            token = turned.map_err(|reason| self.bad_listing(folder, reason))?;
             objects.extend(listed.objects);
             Error::check_count(|| self.uri_of(folder), objects.len(), limit)?;
-            token = listed.next;
             if token.is_none() {
                 break;
             }
@@ -289,6 +297,10 @@ impl S3Store {
         objects.retain(|object: &ObjectMeta| !object.key.ends_with('/') && !object.key.is_empty());
         objects.sort_unstable_by(|left, right| left.key.cmp(&right.key));
         Ok(objects)
+    }
+
+    pub(super) fn bad_listing(&self, folder: &str, reason: String) -> Error {
+        Error::bad_answer(self.uri_of(folder), reason)
     }
 
     pub(super) async fn list_page(&self, wanted: Request<'_>) -> Result<Listed> {
@@ -364,7 +376,7 @@ impl S3Store {
         }
         if answer.is_truncated() == Some(true) {
             let token = answer.next_continuation_token.ok_or_else(|| {
-                Error::invalid(
+                Error::bad_answer(
                     self.uri_of(prefix),
                     "the server cuts a listing short without telling how to go on",
                 )
@@ -381,7 +393,7 @@ pub(super) fn decoded(uri: &str, key: &str, is_encoded: bool) -> Result<String> 
         return Ok(key.to_string());
     }
     percent_decode(&key.replace('+', " "))
-        .ok_or_else(|| Error::invalid(uri, format!("the server lists `{key}`, badly encoded")))
+        .ok_or_else(|| Error::bad_answer(uri, format!("it lists `{key}`, badly encoded")))
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ mod http;
 mod list;
 mod multipart;
 mod pace;
+mod pages;
+mod prove;
 mod provided;
 mod put;
 mod sweep;
@@ -30,7 +32,8 @@ use crate::error::{Error, Result};
 use crate::key;
 use crate::listing;
 use crate::store::{
-    ETag, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts, Store,
+    ETag, Leftover, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts,
+    Store,
 };
 use pace::Pacer;
 
@@ -75,9 +78,9 @@ impl S3Store {
     /// The key below our prefix; an error if the server lists something else.
     fn relative<'a>(&self, full_key: &'a str) -> Result<&'a str> {
         full_key.strip_prefix(&*self.prefix).ok_or_else(|| {
-            Error::invalid(
+            Error::bad_answer(
                 &*self.uri,
-                format!("the server lists `{full_key}`, which is not below the prefix"),
+                format!("it lists `{full_key}`, which is not below the prefix"),
             )
         })
     }
@@ -156,13 +159,22 @@ impl Store for S3Store {
             .await
     }
 
+    async fn prove_conditions(&self, key: &str, payload: &Payload) -> Result<()> {
+        key::check(&self.uri, key)?;
+        self.prove(key, payload).await
+    }
+
     async fn delete(&self, key: &str, expected: Option<&ETag>) -> Result<()> {
         key::check(&self.uri, key)?;
         self.remove(key, expected).await
     }
 
-    async fn sweep(&self) -> Result<u64> {
-        self.abort_uploads().await
+    async fn leftovers(&self) -> Result<Vec<Leftover>> {
+        self.uploads().await
+    }
+
+    async fn sweep(&self, leftovers: &[Leftover]) -> Result<u64> {
+        self.abort_uploads(leftovers).await
     }
 
     fn requests(&self) -> RequestCounts {

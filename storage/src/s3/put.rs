@@ -62,7 +62,7 @@ impl S3Store {
         Err(condition.broken(self.uri_of(key)))
     }
 
-    async fn put_at_once(
+    pub(super) async fn put_at_once(
         &self,
         key: &str,
         payload: &Payload,
@@ -89,6 +89,11 @@ impl S3Store {
             permit,
         };
         let answer = self.send(sort, request).await?;
+        if answer.e_tag().is_none() {
+            // Whoever answers like that has written nothing.
+            let words = "a write is answered without an ETag".to_owned();
+            return Err(self.patience().failure(Kind::Garbled, words));
+        }
         Ok(etag_of(answer.e_tag()))
     }
 

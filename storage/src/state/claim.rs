@@ -24,6 +24,7 @@ const CLAIM_ATTEMPTS: usize = 20;
 
 /// How long to wait between looks at a claim that is about to be decided.
 const CLAIM_POLL: Duration = Duration::from_millis(100);
+
 /// Whether a prefix above can't be looked at at all, so that nobody like us writes there.
 pub(crate) fn is_out_of_reach(error: &StateError) -> bool {
     let out_of_reach = matches!(error, StateError::Storage(storage) if storage.is_refused());
@@ -82,10 +83,18 @@ pub(crate) async fn claim_own(request: &LockRequest) -> Result<Seen, AcquireErro
                 });
             }
             Standing::Expired(by) => {
-                let stale = is_stale(store, layout::WRITER, file, etag, &*request.clock).await?;
                 last_holder = Some(by);
-                if !stale {
-                    continue;
+                if let (Some(file), Some(etag)) = (file, etag) {
+                    match watch(store, layout::WRITER, file, etag, &*request.clock).await? {
+                        Watched::Stale => {}
+                        Watched::Changed => continue,
+                        Watched::Renewed(by) => {
+                            return Err(AcquireError::HeldBy {
+                                prefix: store.uri().to_owned(),
+                                by: Box::new(by),
+                            });
+                        }
+                    }
                 }
             }
         }
@@ -131,26 +140,56 @@ fn claim_or_resume(file: Option<&LockFile>, me: &Identity, now: Moment, ttl: Dur
     }
 }
 
-/// Whether a lock that has expired by our clock isn't renewed while we watch. A live holder
-/// renews at a third of the time to live, so half of it tells them from one whose clock is
-/// merely behind ours.
-async fn is_stale(
+/// What became of a lock that has expired by our clock, while it was watched.
+enum Watched {
+    /// Nothing: its holder is gone.
+    Stale,
+    /// Its holder has renewed it, so that it holds it: only its clock is behind ours.
+    Renewed(Tenure),
+    /// Somebody else has it, or nobody.
+    Changed,
+}
+
+/// Watches a lock that has expired by our clock. A live holder renews at a third of the time to
+/// live, so half of it tells them from one whose clock is merely behind ours.
+async fn watch(
     store: &dyn Store,
     key: &str,
-    file: Option<&LockFile>,
-    etag: Option<&ETag>,
+    file: &LockFile,
+    etag: &ETag,
     clock: &dyn Clock,
-) -> Result<bool, StateError> {
-    let (Some(file), Some(etag)) = (file, etag) else {
-        return Ok(true);
-    };
+) -> Result<Watched, StateError> {
     let expired_for = Duration::try_from(clock.now().wall - file.expires_at).unwrap_or_default();
     if is_gone(&file.holder) || expired_for > LONG_EXPIRED {
-        return Ok(true);
+        return Ok(Watched::Stale);
     }
-    tokio::time::sleep(lock::time_to_live(file).min(DEFAULT_TTL) / 2).await;
+    let pause = lock::time_to_live(file).min(DEFAULT_TTL) / 2;
+    let (lock, by) = (document::uri(store, key), Tenure::from(file));
+    tracing::info!(
+        "{lock} of {by} has expired; watching it for {:.1} s, in case its holder lives",
+        pause.as_secs_f64()
+    );
+    tokio::time::sleep(pause).await;
     let found = document::read::<LockFile>(store, key).await?;
-    Ok(found.is_some_and(|(meta, _)| meta.etag == *etag))
+    let Some((meta, now)) = found else {
+        return Ok(Watched::Changed);
+    };
+    if meta.etag == *etag {
+        return Ok(Watched::Stale);
+    }
+    let is_the_same = now.state != LockState::Released
+        && now.epoch == file.epoch
+        && now.run == file.run
+        && now.holder.instance == file.holder.instance;
+    if !is_the_same {
+        return Ok(Watched::Changed);
+    }
+    let behind = Duration::try_from(clock.now().wall - now.renewed_at).unwrap_or_default();
+    tracing::warn!(
+        "{lock} was renewed by {by} while it was watched: the clock of its machine is some {} s behind this one's; set the clocks",
+        behind.as_secs()
+    );
+    Ok(Watched::Renewed(Tenure::from(&now)))
 }
 
 /// What to do about a claim in the way that isn't decided yet.
@@ -178,6 +217,7 @@ impl Clearing<'_> {
             ..core.identity.clone()
         };
         let first_look = core.clock.now();
+        let mut changes = 0;
         loop {
             let Some((meta, file)) = document::read::<LockFile>(store, key).await? else {
                 return Ok(None);
@@ -199,11 +239,17 @@ impl Clearing<'_> {
                     tokio::time::sleep(CLAIM_POLL).await;
                     continue;
                 }
-                Standing::Expired(_) => {
-                    let stale =
-                        is_stale(store, key, Some(&file), Some(&meta.etag), &*core.clock).await?;
-                    if !stale {
-                        continue;
+                Standing::Expired(by) => {
+                    match watch(store, key, &file, &meta.etag, &*core.clock).await? {
+                        Watched::Stale => {}
+                        Watched::Renewed(by) => return Ok(Some(by)),
+                        Watched::Changed => {
+                            changes += 1;
+                            if changes == CLAIM_ATTEMPTS {
+                                return Ok(Some(by));
+                            }
+                            continue;
+                        }
                     }
                 }
             }

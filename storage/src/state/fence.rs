@@ -315,6 +315,14 @@ impl Core {
         }
     }
 
+    /// Removes the file, if it is as it was last seen.
+    pub(crate) async fn remove(&self) -> Result<(), StateError> {
+        let seen = self.seen.lock().await;
+        self.store.delete(layout::WRITER, Some(&seen.etag)).await?;
+        self.lose(None);
+        Ok(())
+    }
+
     /// Replaces the file that was last seen. If it isn't that one any more, looks whose it is.
     async fn rewrite(
         &self,

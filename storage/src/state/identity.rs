@@ -39,7 +39,12 @@ pub(crate) fn is_gone(holder: &Holder) -> bool {
     };
     let comparable =
         holder.host == host() && theirs.boot == ours.boot && theirs.namespace == ours.namespace;
-    comparable && process_start(holder.pid) != Some(theirs.started)
+    comparable
+        && match look_at(holder.pid) {
+            Process::Began(started) => started != theirs.started,
+            Process::Ended => true,
+            Process::Hidden => false,
+        }
 }
 
 fn host() -> String {
@@ -59,25 +64,58 @@ fn process_mark(pid: u32) -> Option<ProcessMark> {
             .ok()?
             .to_string_lossy()
             .into_owned(),
-        started: process_start(pid)?,
+        started: match look_at(pid) {
+            Process::Began(started) => started,
+            Process::Ended | Process::Hidden => return None,
+        },
     })
 }
 
-/// When a process began, in ticks since boot; `None` if there is none, or only its remains.
-fn process_start(pid: u32) -> Option<u64> {
-    parse_process_start(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// What can be told of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Process {
+    /// It began so many ticks after the boot.
+    Began(u64),
+    /// There is none, or only its remains.
+    Ended,
+    /// Nothing: others' processes are kept from us (`hidepid`), or what is told can't be read.
+    Hidden,
+}
+
+fn look_at(pid: u32) -> Process {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    judge(stat.ok().as_deref(), || has_no_process(pid))
+}
+
+/// That a process can't be seen does not mean that there is none.
+fn judge(stat: Option<&str>, has_no_process: impl FnOnce() -> bool) -> Process {
+    match stat {
+        Some(stat) => parse_stat(stat),
+        None if has_no_process() => Process::Ended,
+        None => Process::Hidden,
+    }
+}
+
+/// Whether the kernel says that there is no process of this number.
+fn has_no_process(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
+    let pid = pid.and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
 /// Parses `/proc/<pid>/stat` (see proc(5)): the command, in parentheses, may hold anything.
-fn parse_process_start(stat: &str) -> Option<u64> {
-    let (_, after_command) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = after_command.split_ascii_whitespace().collect();
-    let (state, started) = (fields.first()?, fields.get(19)?);
-    let has_ended = matches!(*state, "Z" | "X" | "x");
-    if has_ended {
-        None
-    } else {
-        started.parse().ok()
+fn parse_stat(stat: &str) -> Process {
+    let Some((_, after_command)) = stat.rsplit_once(')') else {
+        return Process::Hidden;
+    };
+    let mut fields = after_command.split_ascii_whitespace();
+    match fields.next() {
+        Some("Z" | "X" | "x") => Process::Ended,
+        Some(_) => match fields.nth(18).and_then(|started| started.parse().ok()) {
+            Some(started) => Process::Began(started),
+            None => Process::Hidden,
+        },
+        None => Process::Hidden,
     }
 }
 
@@ -115,18 +153,31 @@ mod tests {
         assert!(!is_gone(&elsewhere));
     }
 
+    /// With `hidepid` the files of a live process of another user are not there, or closed.
+    #[test]
+    fn a_process_that_can_not_be_seen_is_not_gone() {
+        assert_eq!(judge(None, || false), Process::Hidden);
+        assert_eq!(judge(None, || true), Process::Ended);
+        assert_eq!(judge(Some(""), || true), Process::Hidden);
+        assert!(!has_no_process(std::process::id()) && !has_no_process(1));
+        // Numbers that are no process's, as a lock file may hold them.
+        for pid in [0, u32::MAX, 1 << 31] {
+            assert!(!has_no_process(pid));
+        }
+    }
+
     #[test]
     fn the_command_may_hold_anything() {
         let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21";
         assert_eq!(
-            parse_process_start(&format!("77 (a b) R (c) {rest}")),
-            Some(4711)
+            parse_stat(&format!("77 (a b) R (c) {rest}")),
+            Process::Began(4711)
         );
         assert_eq!(
-            parse_process_start(&format!("77 (a) {}", rest.replace('S', "Z"))),
-            None
+            parse_stat(&format!("77 (a) {}", rest.replace('S', "Z"))),
+            Process::Ended
         );
-        assert_eq!(parse_process_start("77 (a) S 1"), None);
-        assert_eq!(parse_process_start(""), None);
+        assert_eq!(parse_stat("77 (a) S 1"), Process::Hidden);
+        assert_eq!(parse_stat(""), Process::Hidden);
     }
 }

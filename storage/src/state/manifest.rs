@@ -21,6 +21,10 @@ const READS_IN_FLIGHT: usize = 16;
 /// Lines that are read, at most, to find out whether an older part is superseded.
 const CHEAP_LINES: u64 = 100_000;
 
+/// Parts that are read for that, at most, when a run seals; and lines.
+const MOST_PARTS: usize = 4096;
+const MOST_LINES: u64 = 2_000_000;
+
 /// Whether the output is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -177,14 +181,32 @@ impl Manifest {
         } = seal;
         new_parts.sort_by_key(|part| part.chunk);
         let rewritten: HashSet<&str> = new_parts.iter().map(|part| part.key.as_str()).collect();
-        let mut parts = Vec::with_capacity(recorded.parts.len() + new_parts.len());
-        for part in &recorded.parts {
-            let is_kept = !rewritten.contains(part.key.as_str())
-                && !is_superseded(store, part, &new_parts).await;
-            if is_kept {
-                parts.push(ManifestPart::clone(part));
-            }
-        }
+        let left: Vec<Arc<ManifestPart>> = recorded
+            .parts
+            .iter()
+            .filter(|part| !rewritten.contains(part.key.as_str()))
+            .cloned()
+            .collect();
+        let newer: Vec<_> = new_parts.iter().cloned().map(Arc::new).collect();
+        let superseded: Vec<bool> = stream::iter(looks(&left, newer))
+            .map(|look| {
+                let store = Arc::clone(store);
+                async move {
+                    match look {
+                        Some(look) => is_superseded(store, look).await,
+                        None => false,
+                    }
+                }
+            })
+            .buffered(READS_IN_FLIGHT)
+            .collect()
+            .await;
+        let mut parts: Vec<ManifestPart> = left
+            .iter()
+            .zip(superseded)
+            .filter(|(_, is_superseded)| !is_superseded)
+            .map(|(part, _)| ManifestPart::clone(part))
+            .collect();
         parts.extend(new_parts.into_iter().filter(|part| part.shards > 0));
         let manifest = Self {
             version: FORMAT_VERSION,
@@ -312,22 +334,56 @@ fn describe(file: &str, key: String, bytes: bytes::Bytes) -> Result<ManifestPart
     })
 }
 
-/// Whether every path of `old` is in one of `new`. Says no where that would cost much to know.
-async fn is_superseded(store: &Arc<dyn Store>, old: &ManifestPart, new: &[ManifestPart]) -> bool {
-    let overlapping: Vec<_> = new
-        .iter()
-        .filter(|part| part.shards > 0 && part.first <= old.last && old.first <= part.last)
-        .cloned()
-        .map(Arc::new)
-        .collect();
-    let new_lines: u64 = overlapping.iter().map(|part| part.shards).sum();
-    if new_lines < old.shards || new_lines + old.shards > CHEAP_LINES {
-        return false;
+/// A part, and the newer ones that may hold all of its paths.
+struct Look {
+    old: Arc<ManifestPart>,
+    newer: Vec<Arc<ManifestPart>>,
+}
+
+/// For each old part the look that tells whether `newer` supersede it; none where it is plain
+/// that they don't, or where it would cost too much to know: of this one, or of all together.
+/// What is not looked at now stays, and is looked at when a run seals again.
+fn looks(old: &[Arc<ManifestPart>], mut newer: Vec<Arc<ManifestPart>>) -> Vec<Option<Look>> {
+    newer.retain(|part| part.shards > 0);
+    newer.sort_by(|left, right| left.first.cmp(&right.first));
+    // The largest path up to each: ascending, so that those before a path are found at once.
+    let mut largest: Vec<&str> = Vec::with_capacity(newer.len());
+    for part in &newer {
+        let before = largest.last().copied().unwrap_or_default();
+        largest.push(before.max(&part.last));
     }
-    let old = Arc::new(old.clone());
+    let (mut parts_left, mut lines_left) = (MOST_PARTS, MOST_LINES);
+    let look = |old: &Arc<ManifestPart>| {
+        let start = largest.partition_point(|last| *last < old.first.as_str());
+        let end = newer.partition_point(|part| part.first <= old.last);
+        let among = newer.get(start..end)?;
+        if among.len() > parts_left {
+            return None;
+        }
+        let newer: Vec<_> = among
+            .iter()
+            .filter(|part| part.last >= old.first)
+            .cloned()
+            .collect();
+        let new_lines: u64 = newer.iter().map(|part| part.shards).sum();
+        let (parts, lines) = (newer.len() + 1, new_lines + old.shards);
+        if new_lines < old.shards || lines > CHEAP_LINES || parts > parts_left || lines > lines_left
+        {
+            return None;
+        }
+        (parts_left, lines_left) = (parts_left - parts, lines_left - lines);
+        let old = Arc::clone(old);
+        Some(Look { old, newer })
+    };
+    old.iter().map(look).collect()
+}
+
+/// Whether every path of the old part is in one of the newer.
+async fn is_superseded(store: Arc<dyn Store>, look: Look) -> bool {
+    let Look { old, newer } = look;
     let mut parts = vec![Arc::clone(&old)];
-    parts.extend(overlapping);
-    let mut lines = MergedLines::new(Arc::clone(store), parts, OnDamage::Fail);
+    parts.extend(newer);
+    let mut lines = MergedLines::new(store, parts, OnDamage::Fail);
     loop {
         match lines.next_line().await {
             Ok(Some(line)) if Arc::ptr_eq(&line.part, &old) => return false,
@@ -335,5 +391,61 @@ async fn is_superseded(store: &Arc<dyn Store>, old: &ManifestPart, new: &[Manife
             Ok(None) => return true,
             Err(_) => return false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(run: u64, chunk: u64, paths: std::ops::Range<u64>) -> Arc<ManifestPart> {
+        let run = format!("20250601-1015{run:02}-aaaaaa");
+        Arc::new(ManifestPart {
+            key: format!("{run}/{chunk}"),
+            run: run.parse().expect("a run"),
+            digest: "d".to_owned(),
+            chunk,
+            shards: paths.end - paths.start,
+            first: format!("{:08}", paths.start),
+            last: format!("{:08}", paths.end - 1),
+            sha256: String::new(),
+            size: 1,
+        })
+    }
+
+    fn parts(run: u64, count: u64, width: u64) -> Vec<Arc<ManifestPart>> {
+        let part = |chunk| part(run, chunk, chunk * width..(chunk + 1) * width);
+        (0..count).map(part).collect()
+    }
+
+    #[test]
+    fn a_seal_looks_at_so_many_parts_however_many_are_superseded() {
+        for (width, newer) in [
+            (10, parts(2, 20_000, 10)),
+            (10, parts(2, 1, 90_000)),
+            (1, parts(2, 20_000, 1)),
+        ] {
+            let looks = looks(&parts(1, 20_000, width), newer);
+            assert_eq!(looks.len(), 20_000);
+            let looks: Vec<_> = looks.into_iter().flatten().collect();
+            let read: usize = looks.iter().map(|look| 1 + look.newer.len()).sum();
+            assert!(!looks.is_empty() && read <= MOST_PARTS, "{read}");
+        }
+    }
+
+    #[test]
+    fn parts_are_compared_with_those_that_overlap() {
+        let newer = vec![part(2, 0, 0..50), part(2, 1, 10..20), part(2, 2, 60..80)];
+        let old = [
+            part(1, 0, 12..18),
+            part(1, 1, 45..65),
+            part(1, 2, 90..99),
+            part(1, 3, 0..99),
+        ];
+        let found: Vec<Option<Vec<u64>>> = looks(&old, newer)
+            .into_iter()
+            .map(|look| look.map(|look| look.newer.iter().map(|part| part.chunk).collect()))
+            .collect();
+        assert_eq!(found, [Some(vec![0, 1]), Some(vec![0, 2]), None, None]);
     }
 }

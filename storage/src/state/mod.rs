@@ -31,6 +31,7 @@ pub mod identity;
 pub mod item_lines;
 pub mod join;
 pub mod layout;
+pub mod leftovers;
 pub mod limits;
 mod lines;
 pub mod lock;

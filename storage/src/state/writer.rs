@@ -26,6 +26,7 @@ use tokio::task::AbortHandle;
 
 use super::claim::{Clearing, OnClaim, claim_own, is_out_of_reach, refuse_inside_held};
 use super::clock::{Clock, SystemClock};
+use super::document;
 use super::error::StateError;
 use super::fence::{Core, DEFAULT_MAX_LOOK_AGE, Fence, FenceError, Lost, Role};
 use super::layout;
@@ -221,6 +222,7 @@ impl WriterLock {
             lock: Self { core, renewal },
             is_resumed,
         };
+        claim.prove().await?;
         if is_resumed {
             return Ok(claim);
         }
@@ -317,9 +319,41 @@ impl Claim {
         }
     }
 
+    /// Gives the claim up, and leaves no file behind where there was none before: the prefix
+    /// turned out to be somebody else's.
+    pub async fn withdraw(&self) {
+        const FIRST_EPOCH: u64 = 1;
+        if self.epoch() != FIRST_EPOCH || self.is_resumed {
+            return self.give_up().await;
+        }
+        self.lock.renewal.abort();
+        if let Err(error) = self.lock.core.remove().await {
+            tracing::debug!(%error, "the file of a claim can't be removed");
+            self.give_up().await;
+        }
+    }
+
     /// The epoch that is claimed.
     pub fn epoch(&self) -> u64 {
         self.lock.epoch()
+    }
+
+    /// Finds out stores on which the claim is worth nothing.
+    async fn prove(&self) -> Result<(), AcquireError> {
+        let core = &self.lock.core;
+        let seen = core.seen.lock().await;
+        let payload = document::payload(document::encode(layout::WRITER, &seen.file)?);
+        let proven = core.store.prove_conditions(layout::WRITER, &payload).await;
+        drop(seen);
+        match proven {
+            Ok(()) => Ok(()),
+            // The claim is gone already.
+            Err(error) if error.is_invalid() => Err(error.into()),
+            Err(error) => {
+                self.give_up().await;
+                Err(error.into())
+            }
+        }
     }
 
     async fn look_up(&self, ancestors: &[Arc<dyn Store>]) -> Result<(), AcquireError> {

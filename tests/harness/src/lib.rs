@@ -11,4 +11,5 @@ pub mod fault_proxy;
 pub mod image;
 pub mod run_files;
 pub mod s3_server;
+pub mod scripted_s3;
 pub mod tool;

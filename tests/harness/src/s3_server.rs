@@ -217,6 +217,17 @@ impl S3Server {
         }
     }
 
+    /// Gives each user the statements of an identity's policy, in place of all that was said
+    /// before.
+    ///
+    /// # Panics
+    /// If the server refuses it, or curl is not installed.
+    pub fn allow(&self, bucket: &str, policies: &[(&str, serde_json::Value)]) {
+        if let Err(error) = self.put_policy(bucket, &policy::of_identities(policies).to_string()) {
+            panic!("policy of bucket {bucket}: {error:#}");
+        }
+    }
+
     fn put_policy(&self, bucket: &str, policy: &str) -> Result<()> {
         let curl = find_program("curl", "curl").context("curl is needed to sign a request")?;
         let output = Command::new(curl)

@@ -52,3 +52,16 @@ pub(super) fn of(bucket: &str, grants: &[Grant<'_>]) -> Value {
     }
     json!({"Version": "2012-10-17", "Statement": statements})
 }
+
+/// The policies of identities as that of the bucket which they are about.
+pub(super) fn of_identities(policies: &[(&str, Value)]) -> Value {
+    let mut statements = Vec::new();
+    for (user, policy) in policies {
+        for statement in policy["Statement"].as_array().into_iter().flatten() {
+            let mut statement = statement.clone();
+            statement["Principal"] = json!({"AWS": [user]});
+            statements.push(statement);
+        }
+    }
+    json!({"Version": "2012-10-17", "Statement": statements})
+}
