@@ -20,6 +20,5 @@ mod pictures;
 mod sources;
 #[path = "regression/types.rs"]
 mod types;
-#[allow(dead_code, reason = "shared with the tests of the command line")]
 #[path = "cli/worker.rs"]
 mod worker;

@@ -1,5 +1,7 @@
 //! Runs the binary as a user or a pod would.
 
+#![allow(dead_code, reason = "not every test binary needs all of it")]
+
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
