@@ -1,10 +1,15 @@
 //! Reports from the field, each replayed through the binary; a test has the name of its report.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 #[path = "regression/bounds.rs"]
 mod bounds;
 #[allow(dead_code, reason = "shared with the tests of the command line")]
 #[path = "cli/fixture.rs"]
 mod fixture;
+#[allow(dead_code, reason = "shared with the tests of other programs' files")]
+#[path = "interop/worker.rs"]
+mod interop_worker;
 #[allow(
     dead_code,
     clippy::unwrap_used,
@@ -18,6 +23,9 @@ mod paths;
 mod pictures;
 #[path = "regression/sources.rs"]
 mod sources;
+#[allow(dead_code, reason = "shared with the tests of other programs' files")]
+#[path = "interop/surroundings.rs"]
+mod surroundings;
 #[path = "regression/types.rs"]
 mod types;
 #[path = "cli/worker.rs"]

@@ -62,6 +62,30 @@ pub fn spell(data_type: &Arrow) -> String {
                 .collect();
             format!("struct<{}>", inner.join(", "))
         }
+        Arrow::Dictionary(_, value) => spell(value),
+        Arrow::Date32 => "date".to_owned(),
+        Arrow::Timestamp(unit, zone) => {
+            let unit = match unit {
+                TimeUnit::Microsecond => "",
+                TimeUnit::Second => "seconds",
+                TimeUnit::Millisecond => "milliseconds",
+                TimeUnit::Nanosecond => "nanoseconds",
+            };
+            let zone = if zone.is_some() { "" } else { "no time zone" };
+            let details: Vec<&str> = [unit, zone]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect();
+            if details.is_empty() {
+                "timestamp".to_owned()
+            } else {
+                format!("timestamp({})", details.join(", "))
+            }
+        }
+        Arrow::Decimal32(precision, scale)
+        | Arrow::Decimal64(precision, scale)
+        | Arrow::Decimal128(precision, scale)
+        | Arrow::Decimal256(precision, scale) => format!("decimal({precision}, {scale})"),
         other => other.to_string().to_lowercase(),
     }
 }
@@ -145,29 +169,44 @@ pub fn check_adaptable(from: &Arrow, to: &Arrow) -> Result<(), String> {
     }
 }
 
-/// Brings values into `to`. Structs come out present, with null children where they were null.
-/// A value that does not fit is an error, never wrapped or cut.
+/// Brings values into `to`. The struct of a row comes out present, with null children where it was
+/// null; within it, and in lists, null structs stay null. A value that does not fit is an error,
+/// never wrapped or cut.
 pub fn adapt(array: &ArrayRef, to: &Arrow) -> Result<ArrayRef, String> {
     match (array.data_type(), to) {
         (Arrow::Struct(_), Arrow::Struct(fields)) => {
+            let children = adapt_children(array.as_struct(), fields)?;
+            present_struct(fields.clone(), children, array.len())
+                .map(|array| Arc::new(array) as ArrayRef)
+        }
+        _ => adapt_inner(array, to),
+    }
+}
+
+fn adapt_children(source: &StructArray, fields: &Fields) -> Result<Vec<ArrayRef>, String> {
+    let mut children = Vec::with_capacity(fields.len());
+    for field in fields {
+        let child = source
+            .column_by_name(field.name())
+            .ok_or_else(|| format!("no field {:?}", field.name()))?;
+        children.push(adapt_inner(&mask_child(source, child)?, field.data_type())?);
+    }
+    Ok(children)
+}
+
+fn adapt_inner(array: &ArrayRef, to: &Arrow) -> Result<ArrayRef, String> {
+    match (array.data_type(), to) {
+        (Arrow::Struct(_), Arrow::Struct(fields)) => {
             let source = array.as_struct();
-            let mut children = Vec::with_capacity(fields.len());
-            for field in fields {
-                let child = source
-                    .column_by_name(field.name())
-                    .ok_or_else(|| format!("no field {:?}", field.name()))?;
-                let masked = mask_child(source, child)?;
-                children.push(adapt(&masked, field.data_type())?);
-            }
-            Ok(Arc::new(present_struct(
-                fields.clone(),
-                children,
-                array.len(),
-            )?))
+            let children = adapt_children(source, fields)?;
+            let nulls = source.nulls().cloned();
+            StructArray::try_new_with_length(fields.clone(), children, nulls, array.len())
+                .map(|array| Arc::new(array) as ArrayRef)
+                .map_err(|error| error.to_string())
         }
         (Arrow::List(_), Arrow::List(item)) => {
             let list = array.as_list::<i32>();
-            let values = adapt(list.values(), item.data_type())?;
+            let values = adapt_inner(list.values(), item.data_type())?;
             let rebuilt = ListArray::try_new(
                 item.clone(),
                 list.offsets().clone(),
@@ -178,7 +217,7 @@ pub fn adapt(array: &ArrayRef, to: &Arrow) -> Result<ArrayRef, String> {
         }
         (Arrow::LargeList(_), Arrow::List(item)) => {
             let list = array.as_list::<i64>();
-            let values = adapt(list.values(), item.data_type())?;
+            let values = adapt_inner(list.values(), item.data_type())?;
             let large = LargeListArray::try_new(
                 item.clone(),
                 list.offsets().clone(),
@@ -277,26 +316,6 @@ pub fn is_missing(array: &dyn Array, row: usize) -> bool {
         Arrow::Null => true,
         _ => false,
     }
-}
-
-/// Whether a struct, outside of lists, is null where one of nulls can be put in its place.
-pub fn has_null_struct(array: &ArrayRef) -> bool {
-    fn all_nullable(fields: &Fields) -> bool {
-        fields.iter().all(|field| {
-            field.is_nullable()
-                && match field.data_type() {
-                    Arrow::Struct(fields) => all_nullable(fields),
-                    _ => true,
-                }
-        })
-    }
-    fn any_null(array: &StructArray) -> bool {
-        let mut children = array.columns().iter();
-        array.null_count() > 0 || children.any(|child| child.as_struct_opt().is_some_and(any_null))
-    }
-    array
-        .as_struct_opt()
-        .is_some_and(|array| all_nullable(array.fields()) && any_null(array))
 }
 
 /// Rows with a value, and rows whose struct has an `error`.

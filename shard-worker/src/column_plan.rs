@@ -1,12 +1,14 @@
 //! What a sidecar shard consists of, decided from footers alone, before any row is read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use arrow::datatypes::{DataType as Arrow, FieldRef};
 use parquet::arrow::parquet_to_arrow_schema;
+use parquet::basic::LogicalType;
+use parquet::schema::types::{SchemaDescriptor, Type};
 
 use crate::arrow_types::check_adaptable;
-use crate::encode::parquet_type;
+use crate::encode::{message, parquet_type};
 use crate::error::ShardError;
 use crate::keys;
 use crate::parquet_file::ParquetFile;
@@ -97,8 +99,10 @@ pub struct ColumnPlan {
     pub columns: Vec<PlannedColumn>,
     /// Checks to make before any value is copied.
     pub alignments: Vec<Alignment>,
+    positions: HashMap<String, usize>,
     protected: BTreeSet<String>,
     declared: Vec<FieldRef>,
+    declared_types: HashMap<String, FieldRef>,
 }
 
 impl ColumnPlan {
@@ -111,8 +115,12 @@ impl ColumnPlan {
     ) -> Result<Self, ShardError> {
         main.check_names()?;
         keys::root_of(main, key)?;
+        let types = declared
+            .iter()
+            .map(|field| (field.name().clone(), field.clone()));
         let mut plan = Self {
             declared: declared.to_vec(),
+            declared_types: types.collect(),
             ..Self::default()
         };
         plan.protected.insert(key.to_owned());
@@ -127,7 +135,7 @@ impl ColumnPlan {
 
     /// Position of a column.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|column| column.name == name)
+        self.positions.get(name).copied()
     }
 
     /// Values of a column so far.
@@ -144,11 +152,8 @@ impl ColumnPlan {
             }
             return;
         }
-        let declared = self
-            .declared
-            .iter()
-            .find(|field| field.name() == name)
-            .cloned();
+        let declared = self.declared_types.get(name).cloned();
+        self.positions.insert(name.to_owned(), self.columns.len());
         self.columns.push(PlannedColumn {
             name: name.to_owned(),
             declared,
@@ -161,11 +166,19 @@ impl ColumnPlan {
         self.protected.contains(name)
     }
 
-    /// Takes a column out.
-    pub fn remove(&mut self, name: &str) {
-        if !self.protected.contains(name) {
-            self.columns.retain(|column| column.name != name);
+    /// Takes columns out, those that always keep main's values excepted.
+    pub fn remove(&mut self, names: &[String]) {
+        let names: HashSet<&String> = names.iter().collect();
+        if names.is_empty() {
+            return;
         }
+        let protected = &self.protected;
+        self.columns
+            .retain(|column| !names.contains(&column.name) || protected.contains(&column.name));
+        let columns = self.columns.iter().enumerate();
+        self.positions = columns
+            .map(|(position, column)| (column.name.clone(), position))
+            .collect();
     }
 
     /// Declared columns that nothing has produced are there all the same, without values: every
@@ -185,7 +198,7 @@ impl ColumnPlan {
         for column in &self.columns {
             if let (Value::File { file, root }, None) = (&column.value, &column.declared)
                 && let Some(file) = files.get(*file)
-                && natural_type(file, *root)? == Arrow::Null
+                && is_null_type(&file.roots()[*root])
             {
                 NULL_WARNING.call_once(|| tracing::warn!(shard = %files.main.meta.key, "column {:?} has no type, only nulls; other shards may give it one, and engines cannot read both: declare it in spec.columns, or drop it with extractScaffold", column.name));
             }
@@ -235,15 +248,29 @@ impl ColumnPlan {
     }
 }
 
-/// The Arrow type of a top-level column, from the physical schema alone: an embedded Arrow
-/// schema may contradict it.
+/// The Arrow type of a top-level column, from its physical schema alone: an embedded Arrow schema
+/// may contradict it, and what other columns are is of no concern.
 pub fn natural_type(file: &ParquetFile, root: usize) -> Result<Arrow, ShardError> {
-    let schema = parquet_to_arrow_schema(file.metadata.file_metadata().schema_descr(), None)
-        .map_err(|error| ShardError::malformed(&file.uri, error))?;
-    let field = schema.fields().get(root).ok_or_else(|| {
-        ShardError::malformed(&file.uri, "the schema has columns that no reader knows")
-    })?;
-    Ok(field.data_type().clone())
+    let field = &file.roots()[root];
+    let malformed = |error: &dyn std::fmt::Display| {
+        ShardError::malformed(&file.uri, format!("column {:?}: {error}", field.name()))
+    };
+    let alone = message(vec![field.clone()]).map_err(|error| malformed(&error))?;
+    let schema = parquet_to_arrow_schema(&SchemaDescriptor::new(alone), None)
+        .map_err(|error| malformed(&error))?;
+    match schema.fields().first() {
+        Some(field) => Ok(field.data_type().clone()),
+        None => Err(malformed(&"it has a type that no reader knows")),
+    }
+}
+
+/// Whether a column has no type, only nulls.
+fn is_null_type(field: &Type) -> bool {
+    field.is_primitive()
+        && matches!(
+            field.get_basic_info().logical_type_ref(),
+            Some(LogicalType::Unknown)
+        )
 }
 
 /// Whether a column can pass as it is: nothing is declared, or its physical type is the one that

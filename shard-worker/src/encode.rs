@@ -16,13 +16,14 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
-use crate::arrow_types::{adapt, count_values, has_null_struct};
-use crate::column_plan::{PlannedColumn, ShardFiles, Value, natural_type, passes_unchanged};
+use crate::arrow_types::count_values;
+use crate::column_plan::{PlannedColumn, ShardFiles, Value, passes_unchanged};
 use crate::error::ShardError;
-use crate::evaluate::{Produced, decode, evaluate, widen};
-use crate::levels;
+use crate::evaluate::{Produced, evaluate};
+use crate::levels::{self, Presence};
 use crate::parquet_file::ParquetFile;
 use crate::provenance::ShardCounts;
+use crate::recode::{self, Chunk};
 use crate::shard::LoadedShard;
 use crate::splice;
 
@@ -71,6 +72,8 @@ enum Column {
         file: usize,
         root: usize,
     },
+    /// Written anew as it is: for each leaf, its chunks in the order of row groups.
+    Recoded(Vec<std::vec::IntoIter<Chunk>>),
     Encoded {
         field: FieldRef,
         arrays: Vec<ArrayRef>,
@@ -112,7 +115,7 @@ pub fn sidecar(
         .iter()
         .filter_map(|column| match column {
             Column::Encoded { field, .. } => Some(field.clone()),
-            Column::Spliced { .. } => None,
+            Column::Spliced { .. } | Column::Recoded(_) => None,
         })
         .collect();
 
@@ -132,32 +135,45 @@ pub fn sidecar(
         .set_key_value_metadata(Some(metadata))
         .set_offset_index_disabled(true)
         .build();
-    let estimate = main.bytes.held() + main.num_rows() * 64;
+    let estimate = main.bytes.held() + main.num_rows().min(1 << 20) * 64;
     let mut writer =
         SerializedFileWriter::new(Vec::with_capacity(estimate), root, Arc::new(properties))
             .map_err(failed)?;
     let encoder = Encoder::new(encoded_types, encoded_fields).map_err(failed)?;
+    let groups_of = |file: &ParquetFile| file.groups().map(|(group, _)| group).collect::<Vec<_>>();
+    let main_groups = groups_of(main);
+    let sibling_groups: Vec<Vec<usize>> = files
+        .siblings
+        .iter()
+        .map(|sibling| sibling.as_ref().map(groups_of).unwrap_or_default())
+        .collect();
 
     let mut start = 0;
-    for (position, &(_, rows)) in main.groups().collect::<Vec<_>>().iter().enumerate() {
+    for (position, &rows) in group_rows.iter().enumerate() {
         let mut encoded = encoder
             .encode(&columns, start, rows)
             .map_err(failed)?
             .into_iter();
         let mut group = writer.next_row_group().map_err(failed)?;
-        for column in &columns {
+        for column in &mut columns {
             match column {
-                Column::Spliced { file, root } => {
-                    let Some(file) = files.get(*file) else {
+                Column::Spliced { file: number, root } => {
+                    let Some(file) = files.get(*number) else {
                         continue;
                     };
-                    let Some((source_group, _)) = file.groups().nth(position) else {
-                        continue;
+                    let groups = match *number {
+                        0 => &main_groups,
+                        sibling => &sibling_groups[sibling - 1],
                     };
                     for leaf in file.leaves_of(*root) {
                         let close =
-                            splice::close_result(file, source_group, leaf).map_err(failed)?;
+                            splice::close_result(file, groups[position], leaf).map_err(failed)?;
                         group.append_column(&*file.bytes, close).map_err(failed)?;
+                    }
+                }
+                Column::Recoded(leaves) => {
+                    for Chunk { bytes, close } in leaves.iter_mut().filter_map(Iterator::next) {
+                        group.append_column(&bytes, close).map_err(failed)?;
                     }
                 }
                 Column::Encoded { leaves, .. } => {
@@ -207,55 +223,33 @@ fn column(
             ShardError::malformed(&file.uri, format!("column {:?}: {error}", planned.name))
         };
         let is_own = number > 0 || planned.declared.is_some();
-        let how = match splice::check(file, root, group_rows) {
+        let anew = match splice::check(file, root, group_rows) {
             Ok(()) if !is_own => {
                 levels::check_lists(file, root).map_err(|error| malformed(&error))?;
-                Copied::AsItIs(None)
+                None
             }
-            Ok(()) => own_copy(planned, file, root)?,
-            Err(reason) => Copied::Anew(reason),
+            Ok(()) => {
+                let presence = levels::presence(file, root).map_err(|error| malformed(&error))?;
+                // A row without a value holds a struct of nulls, as in every other shard.
+                if !presence.null_structs {
+                    let counts = counted(&planned.name, presence, file);
+                    let column = Column::Spliced { file: number, root };
+                    return Ok((column, parquet_type, Some(counts)));
+                }
+                Some("it has null structs".to_owned())
+            }
+            Err(reason) => Some(reason),
         };
-        match how {
-            Copied::AsItIs(counts) => {
-                let column = Column::Spliced { file: number, root };
-                return Ok((column, parquet_type, counts));
-            }
-            Copied::Anew(reason) => {
-                tracing::debug!(file = %file.uri, column = %planned.name, "decoded: {reason}")
-            }
-        }
-        let natural = natural_type(file, root)?;
-        if file.has_int96(root) {
-            return Err(ShardError::schema(
-                &file.uri,
-                format!(
-                    "column {:?} is INT96 and cannot be copied unchanged; drop it with extractScaffold",
-                    planned.name
-                ),
-            ));
-        }
-        let schema = parquet::arrow::parquet_to_arrow_schema(
-            file.metadata.file_metadata().schema_descr(),
-            None,
-        )
-        .map_err(|error| ShardError::malformed(&file.uri, error))?;
-        let field = Arc::new(schema.field(root).clone().with_data_type(widen(&natural)));
-        let mut arrays = decode(file, root)?;
-        if is_own && arrays.iter().any(has_null_struct) {
-            arrays = arrays
-                .iter()
-                .map(|array| adapt(array, array.data_type()))
-                .collect::<Result<_, _>>()
-                .map_err(|error| malformed(&error))?;
-        }
-        let leaves = file.leaves_of(root).len();
-        let counts = is_own.then(|| count(&planned.name, &arrays));
-        let column = Column::Encoded {
-            field,
-            arrays,
-            leaves,
+        let Some(reason) = anew else {
+            let column = Column::Spliced { file: number, root };
+            return Ok((column, parquet_type, None));
         };
-        return Ok((column, parquet_type, counts));
+        tracing::debug!(file = %file.uri, column = %planned.name, "written anew: {reason}");
+        let recoded = recoding(file, root, parquet_type.clone())
+            .and_then(|properties| recode::column(file, root, group_rows, &properties, is_own))
+            .map_err(|error| malformed(&error))?;
+        let counts = is_own.then(|| counted(&planned.name, recoded.presence, file));
+        return Ok((Column::Recoded(recoded.leaves), parquet_type, counts));
     }
     let Some(declared) = &planned.declared else {
         return Err(ShardError::schema(
@@ -281,45 +275,28 @@ fn column(
     Ok((column, parquet_type, counts))
 }
 
-/// How a column that could be copied gets into the file.
-enum Copied {
-    /// As it is, with what was counted of it.
-    AsItIs(Option<ColumnCounts>),
-    /// Decoded and encoded, for this reason.
-    Anew(String),
+/// What was counted of a column of a file.
+fn counted(name: &str, presence: Presence, file: &ParquetFile) -> ColumnCounts {
+    ColumnCounts {
+        name: name.to_owned(),
+        populated: presence.populated,
+        null: (file.num_rows() as u64).saturating_sub(presence.populated),
+        errors: presence.errors,
+    }
 }
 
-/// Counts a column that is not main's alone. One with null structs is written anew: a row
-/// without a value holds a struct of nulls, as in every other shard.
-fn own_copy(
-    planned: &PlannedColumn,
+/// How a column of a file is encoded when it is written anew.
+fn recoding(
     file: &ParquetFile,
     root: usize,
-) -> Result<Copied, ShardError> {
-    let read = levels::presence(file, root).map_err(|error| {
-        ShardError::malformed(&file.uri, format!("column {:?}: {error}", planned.name))
-    })?;
-    let (counts, null_structs) = match read {
-        Some(presence) => {
-            let counts = ColumnCounts {
-                name: planned.name.clone(),
-                populated: presence.populated,
-                null: file.num_rows() as u64 - presence.populated,
-                errors: presence.errors,
-            };
-            (counts, presence.null_structs)
-        }
-        None => {
-            let arrays = decode(file, root)?;
-            let null_structs = arrays.iter().any(has_null_struct);
-            (count(&planned.name, &arrays), null_structs)
-        }
-    };
-    Ok(if null_structs {
-        Copied::Anew("it has null structs".to_owned())
-    } else {
-        Copied::AsItIs(Some(counts))
-    })
+    parquet_type: TypePtr,
+) -> parquet::errors::Result<WriterPropertiesPtr> {
+    let mut dictionaries = Vec::new();
+    for leaf in file.leaves_of(root) {
+        dictionaries.push(recode::dictionary_limit(file, leaf)?);
+    }
+    let schema = SchemaDescriptor::new(message(vec![parquet_type])?);
+    Ok(encoding(&schema, &dictionaries))
 }
 
 /// Whether a column, or a field of it, is annotated by a newer release of the format: a writer
@@ -341,7 +318,8 @@ pub fn parquet_type(field: &FieldRef) -> parquet::errors::Result<TypePtr> {
     Ok(descriptor.root_schema().get_fields()[0].clone())
 }
 
-fn message(fields: Vec<TypePtr>) -> parquet::errors::Result<TypePtr> {
+/// A schema of these columns.
+pub fn message(fields: Vec<TypePtr>) -> parquet::errors::Result<TypePtr> {
     Ok(Arc::new(
         Type::group_type_builder("schema")
             .with_fields(fields)
@@ -381,7 +359,7 @@ impl Encoder {
             });
         }
         let root = message(types)?;
-        let properties = encoding(&SchemaDescriptor::new(root.clone()));
+        let properties = encoding(&SchemaDescriptor::new(root.clone()), &[]);
         let writer = SerializedFileWriter::new(std::io::sink(), root, properties)?;
         Ok(Self {
             factory: Some(ArrowRowGroupWriterFactory::new(&writer, schema.clone())),
@@ -403,7 +381,7 @@ impl Encoder {
         let mut chunks = Vec::new();
         let encoded = columns.iter().filter_map(|column| match column {
             Column::Encoded { arrays, leaves, .. } => Some((arrays, *leaves)),
-            Column::Spliced { .. } => None,
+            Column::Spliced { .. } | Column::Recoded(_) => None,
         });
         for ((arrays, leaves), field) in encoded.zip(self.schema.fields()) {
             let mut column_writers: Vec<_> = writers.by_ref().take(leaves).collect();
@@ -429,19 +407,19 @@ impl Encoder {
     }
 }
 
-/// Encoding and codec by type.
+/// Encoding and codec by type, and where a column had a dictionary, that may take so many bytes.
 ///
 /// Metrics are floats whose bits hardly repeat: zstd spends most of a shard's CPU on them to
 /// save little. Splitting their bytes into streams leaves the parts that do repeat side by
 /// side, and lz4 finds those at ten times the speed, in files no larger than zstd's with a
 /// dictionary. Texts gain from zstd.
-fn encoding(schema: &SchemaDescriptor) -> WriterPropertiesPtr {
+fn encoding(schema: &SchemaDescriptor, dictionaries: &[Option<usize>]) -> WriterPropertiesPtr {
     let mut builder = WriterProperties::builder()
         .set_created_by(CREATED_BY.to_owned())
         .set_compression(Compression::LZ4_RAW)
         .set_offset_index_disabled(true)
         .set_statistics_enabled(EnabledStatistics::Chunk);
-    for column in schema.columns() {
+    for (leaf, column) in schema.columns().iter().enumerate() {
         let path = column.path().clone();
         builder = match column.physical_type() {
             PhysicalType::FLOAT | PhysicalType::DOUBLE => builder
@@ -454,8 +432,18 @@ fn encoding(schema: &SchemaDescriptor) -> WriterPropertiesPtr {
                 )
                 // Long texts would be repeated in the footer.
                 .set_column_statistics_enabled(path, EnabledStatistics::None),
+            // Readers disagree on which of two is the greater.
+            PhysicalType::INT96 => builder
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_statistics_enabled(path, EnabledStatistics::None),
             _ => builder.set_column_dictionary_enabled(path, false),
         };
+        if let Some(limit) = dictionaries.get(leaf).copied().flatten() {
+            let path = column.path().clone();
+            builder = builder
+                .set_column_dictionary_enabled(path.clone(), true)
+                .set_column_dictionary_page_size_limit(path, limit);
+        }
     }
     Arc::new(builder.build())
 }

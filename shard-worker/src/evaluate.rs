@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, StructArray, UInt32Array};
+use arrow::buffer::NullBuffer;
 use arrow::compute::{concat, interleave, take};
 use arrow::datatypes::{DataType as Arrow, FieldRef, Schema};
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
+use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::schema::types::{SchemaDescriptor, Type};
 
-use crate::arrow_types::{adapt, empty_array, is_missing, present_struct};
-use crate::column_plan::{ShardFiles, Value, natural_type};
+use crate::arrow_types::{adapt, empty_array, is_missing};
+use crate::column_plan::{ShardFiles, Value};
 use crate::error::ShardError;
 use crate::lookup::NONE;
 use crate::parquet_file::ParquetFile;
@@ -124,17 +126,21 @@ fn is_blank(array: &ArrayRef, row: usize) -> bool {
 pub fn take_present(array: &ArrayRef, indices: &UInt32Array) -> Result<ArrayRef, String> {
     match array.data_type() {
         Arrow::Struct(fields) => {
-            let children = array
-                .as_struct()
+            let source = array.as_struct();
+            let children = source
                 .columns()
                 .iter()
                 .map(|child| take_present(child, indices))
                 .collect::<Result<Vec<_>, _>>()?;
-            Ok(Arc::new(present_struct(
-                fields.clone(),
-                children,
-                indices.len(),
-            )?))
+            // What was found keeps its own nulls: only within another struct can it have some.
+            let nulls = source.nulls().map(|nulls| {
+                let is_valid =
+                    |index: Option<u32>| index.is_none_or(|row| nulls.is_valid(row as usize));
+                NullBuffer::from_iter(indices.iter().map(is_valid))
+            });
+            StructArray::try_new_with_length(fields.clone(), children, nulls, indices.len())
+                .map(|array| Arc::new(array) as ArrayRef)
+                .map_err(|error| error.to_string())
         }
         _ => take(array, indices, None).map_err(|error| error.to_string()),
     }
@@ -149,39 +155,32 @@ pub fn decode(file: &ParquetFile, root: usize) -> Result<Vec<ArrayRef>, ShardErr
             format!("column {:?}: {error}", file.roots()[root].name()),
         )
     };
-    let natural = natural_type(file, root)?;
-    let wide = widen(&natural);
+    let metadata = alone(file, root).map_err(|error| malformed(&error))?;
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let metadata = ArrowReaderMetadata::try_new(file.metadata.clone(), options.clone())
+    let natural = ArrowReaderMetadata::try_new(metadata.clone(), options.clone())
         .map_err(|error| malformed(&error))?;
-    let metadata = if wide == natural {
-        metadata
-    } else {
-        let fields: Vec<FieldRef> = metadata
-            .schema()
-            .fields()
-            .iter()
-            .enumerate()
-            .map(|(position, field)| {
-                if position == root {
-                    Arc::new(field.as_ref().clone().with_data_type(wide.clone()))
-                } else {
-                    field.clone()
-                }
-            })
-            .collect();
-        let options = options.with_schema(Arc::new(Schema::new(fields)));
-        ArrowReaderMetadata::try_new(file.metadata.clone(), options)
-            .map_err(|error| malformed(&error))?
-    };
-    let mask = ProjectionMask::roots(file.metadata.file_metadata().schema_descr(), [root]);
+    let wide: Vec<FieldRef> = natural
+        .schema()
+        .fields()
+        .iter()
+        .map(|field| {
+            Arc::new(
+                field
+                    .as_ref()
+                    .clone()
+                    .with_data_type(widen(field.data_type())),
+            )
+        })
+        .collect();
+    let metadata =
+        ArrowReaderMetadata::try_new(metadata, options.with_schema(Arc::new(Schema::new(wide))))
+            .map_err(|error| malformed(&error))?;
     let mut batches = Vec::new();
     // One by one: a row group with a row more or less would shift those of the next.
     for (group, expected) in file.groups() {
         let source = file.bytes.as_ref().clone();
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata.clone())
             .with_row_groups(vec![group])
-            .with_projection(mask.clone())
             .with_batch_size(4096)
             .build()
             .map_err(|error| malformed(&error))?;
@@ -200,8 +199,39 @@ pub fn decode(file: &ParquetFile, root: usize) -> Result<Vec<ArrayRef>, ShardErr
     Ok(batches)
 }
 
+/// The footer as if the file had but this column: what the others are is of no concern, and a
+/// wide file's schema is not converted once a column.
+fn alone(file: &ParquetFile, root: usize) -> parquet::errors::Result<Arc<ParquetMetaData>> {
+    let whole = file.metadata.file_metadata();
+    let schema = Arc::new(
+        Type::group_type_builder(whole.schema().name())
+            .with_fields(vec![file.roots()[root].clone()])
+            .build()?,
+    );
+    let descriptor = Arc::new(SchemaDescriptor::new(schema));
+    let mut groups = Vec::with_capacity(file.metadata.num_row_groups());
+    for group in file.metadata.row_groups() {
+        let chunks = group.columns()[file.leaves_of(root)].to_vec();
+        groups.push(
+            RowGroupMetaData::builder(descriptor.clone())
+                .set_num_rows(group.num_rows())
+                .set_column_metadata(chunks)
+                .build()?,
+        );
+    }
+    let footer = FileMetaData::new(
+        whole.version(),
+        whole.num_rows(),
+        whole.created_by().map(str::to_owned),
+        None,
+        descriptor,
+        None,
+    );
+    Ok(Arc::new(ParquetMetaData::new(footer, groups)))
+}
+
 /// The same type with 64-bit offsets for texts and blobs.
-pub fn widen(data_type: &Arrow) -> Arrow {
+fn widen(data_type: &Arrow) -> Arrow {
     let child = |field: &FieldRef| {
         Arc::new(
             field

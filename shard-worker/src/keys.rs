@@ -160,7 +160,8 @@ pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), Shard
             format!("key column {name:?} is nested; expected strings, binary or integers"),
         ));
     }
-    let leaf = file.leaves_of(root)[0];
+    let leaf = file.leaves_of(root).start;
+    file.check_plain(leaf)?;
     let descriptor = file.metadata.file_metadata().schema_descr().column(leaf);
     if descriptor.max_rep_level() > 0 {
         return Err(ShardError::schema(
@@ -217,7 +218,8 @@ pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), Shard
 pub fn read(file: &ParquetFile, name: &str) -> Result<KeyColumn, ShardError> {
     let (leaf, kind) = kind_of(file, name)?;
     let mut column = KeyColumn::new(kind);
-    column.ends.reserve_exact(file.num_rows());
+    // What a footer claims is believed up to here; more grows with the rows that there are.
+    column.ends.reserve_exact(file.num_rows().min(1 << 20));
     for (group, rows) in file.groups() {
         if column.is_empty() {
             let bytes = file

@@ -1,12 +1,12 @@
 //! What the levels of a column say: how many records it holds, and which rows have a value.
 
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
+use parquet::basic::{ConvertedType, LogicalType, Repetition};
 use parquet::data_type::DataType;
-use parquet::errors::{ParquetError, Result};
+use parquet::errors::Result;
 use parquet::schema::types::Type;
 
-use crate::leaf::{BATCH, page_reader};
 use crate::parquet_file::ParquetFile;
+use crate::records::{LeafVisitor, Records, visit};
 
 /// The rows of a top-level column.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,16 +15,151 @@ pub struct Presence {
     pub populated: u64,
     /// Rows whose struct has an `error`.
     pub errors: u64,
-    /// Whether a struct is null where one with nothing but nulls can be put in its place.
+    /// Whether a row's struct is null where one with nothing but nulls can be put in its place.
     pub null_structs: bool,
+}
+
+/// Whether the values of a top-level column are structs in whose place one of nulls can be put:
+/// no field of it must have a value.
+pub fn has_optional_fields(root: &Type) -> bool {
+    let is_optional = |field: &Type| field.get_basic_info().repetition() == Repetition::OPTIONAL;
+    is_struct(root) && is_optional(root) && root.get_fields().iter().all(|field| is_optional(field))
+}
+
+/// A group that is a value for each of its fields, not one value of another kind.
+fn is_struct(field: &Type) -> bool {
+    let info = field.get_basic_info();
+    field.is_group()
+        && !matches!(
+            info.logical_type_ref(),
+            Some(LogicalType::List | LogicalType::Map | LogicalType::Variant(_))
+        )
+        && !matches!(
+            info.converted_type(),
+            ConvertedType::LIST | ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE
+        )
+}
+
+/// From which definition level on a leaf says that its row has a value, in the order of leaves.
+/// An empty list is one, and so is a list of nulls.
+fn thresholds(field: &Type, before: i16, decided: Option<i16>, into: &mut Vec<i16>) {
+    let repetition = field.get_basic_info().repetition();
+    let level = before + i16::from(repetition != Repetition::REQUIRED);
+    let decided = decided.or(if repetition == Repetition::REPEATED {
+        // A list of its own, that is there as soon as what holds it is.
+        Some(before)
+    } else {
+        (!is_struct(field)).then_some(level)
+    });
+    if field.is_primitive() {
+        into.push(decided.unwrap_or(level));
+        return;
+    }
+    for child in field.get_fields() {
+        thresholds(child, level, decided, into);
+    }
+}
+
+/// Counts the rows of a top-level column while its leaves are read, one after the other.
+#[derive(Debug)]
+pub struct Counter {
+    first_leaf: usize,
+    thresholds: Vec<i16>,
+    /// The leaf that tells whether there is an `error`, and from which level on.
+    error: Option<(usize, i16)>,
+    can_be_present: bool,
+    has_value: Vec<bool>,
+    presence: Presence,
+}
+
+impl Counter {
+    /// For the top-level column `root` of a file.
+    pub fn new(file: &ParquetFile, root: usize) -> Self {
+        let field = &file.roots()[root];
+        let first_leaf = file.leaves_of(root).start;
+        let mut levels = Vec::new();
+        thresholds(field, 0, None, &mut levels);
+        let mut error = None;
+        if is_struct(field) {
+            let before = i16::from(field.get_basic_info().repetition() != Repetition::REQUIRED);
+            let mut leaf = first_leaf;
+            for child in field.get_fields() {
+                let repetition = child.get_basic_info().repetition();
+                if child.name() == "error" {
+                    let level = before + i16::from(repetition == Repetition::OPTIONAL);
+                    error = Some((leaf, level));
+                }
+                let mut leaves = Vec::new();
+                thresholds(child, before, None, &mut leaves);
+                leaf += leaves.len();
+            }
+        }
+        Self {
+            first_leaf,
+            thresholds: levels,
+            error,
+            can_be_present: has_optional_fields(field),
+            has_value: Vec::new(),
+            presence: Presence::default(),
+        }
+    }
+
+    /// Sees records of a leaf that begin with row `first_row`. Returns the row after them.
+    pub fn see(
+        &mut self,
+        leaf: usize,
+        first_row: usize,
+        records: usize,
+        definition: Option<&[i16]>,
+        repetition: Option<&[i16]>,
+    ) -> usize {
+        let end = first_row + records;
+        if self.has_value.len() < end {
+            self.has_value.resize(end, false);
+        }
+        let threshold = self
+            .thresholds
+            .get(leaf - self.first_leaf)
+            .copied()
+            .unwrap_or(0);
+        let error = self
+            .error
+            .and_then(|(error, level)| (error == leaf).then_some(level));
+        let Some(definition) = definition else {
+            self.has_value[first_row..end].fill(true);
+            self.presence.errors += if error.is_some() { records as u64 } else { 0 };
+            return end;
+        };
+        let mut rows = self.has_value[first_row..end].iter_mut();
+        for (position, &level) in definition.iter().enumerate() {
+            if repetition.is_some_and(|levels| levels[position] > 0) {
+                continue;
+            }
+            if let Some(has_value) = rows.next() {
+                *has_value |= level >= threshold;
+            }
+            self.presence.errors += u64::from(error.is_some_and(|error| level >= error));
+            self.presence.null_structs |= self.can_be_present && level == 0;
+        }
+        end
+    }
+
+    /// What the rows hold, once all leaves were seen.
+    pub fn presence(mut self) -> Presence {
+        let populated = self.has_value.iter().filter(|&&has_value| has_value);
+        self.presence.populated = populated.count() as u64;
+        self.presence
+    }
 }
 
 /// Rows with a value, by the footer: of a plain column, where its writer has counted nulls.
 fn counted_by_footer(file: &ParquetFile, root: usize) -> Option<u64> {
     let mut populated = 0;
-    let [leaf] = file.leaves_of(root)[..] else {
+    let leaf = file.leaves_of(root).start;
+    let column = file.metadata.file_metadata().schema_descr().column(leaf);
+    if !file.roots()[root].is_primitive() || column.max_rep_level() > 0 {
         return None;
-    };
+    }
     for (group, rows) in file.groups() {
         let chunk = file.metadata.row_group(group).column(leaf);
         let nulls = chunk.statistics()?.null_count_opt()?;
@@ -34,79 +169,29 @@ fn counted_by_footer(file: &ParquetFile, root: usize) -> Option<u64> {
 }
 
 /// Reads the levels of a top-level column, or what the footer says of them where that can change
-/// no value. `None` if it has lists in it: their levels do not
-/// tell rows without a value from empty lists.
+/// no value.
 ///
 /// # Errors
 /// If a page cannot be read, or a row group has not as many records as it has rows.
-pub fn presence(file: &ParquetFile, root: usize) -> Result<Option<Presence>> {
-    let schema = file.metadata.file_metadata().schema_descr();
-    let leaves = file.leaves_of(root);
-    let has_lists = |&leaf: &usize| schema.column(leaf).max_rep_level() > 0;
-    let error_leaf = match error_field(&file.roots()[root]) {
-        Some(field) if !field.is_primitive() => return Ok(None),
-        Some(_) => leaves
-            .iter()
-            .copied()
-            .find(|&leaf| schema.column(leaf).path().parts()[1..] == ["error".to_owned()]),
-        None => None,
-    };
-    if leaves.iter().any(has_lists) {
-        return Ok(None);
-    }
-    if file.roots()[root].is_primitive()
-        && let Some(populated) = counted_by_footer(file, root)
-    {
-        return Ok(Some(Presence {
+pub fn presence(file: &ParquetFile, root: usize) -> Result<Presence> {
+    if let Some(populated) = counted_by_footer(file, root) {
+        return Ok(Presence {
             populated,
             ..Presence::default()
-        }));
+        });
     }
-    // A null struct can't become one of nulls where a field must have a value.
-    let is_optional = |&leaf: &usize| {
-        let column = schema.column(leaf);
-        usize::try_from(column.max_def_level()) == Ok(column.path().parts().len())
-    };
-    let all_optional = leaves.iter().all(is_optional);
-    let mut presence = Presence::default();
-    for (group, rows) in file.groups() {
-        let mut has_value = vec![false; rows];
-        for &leaf in &leaves {
-            let highest = schema.column(leaf).max_def_level();
-            if highest == 0 {
-                has_value.fill(true);
-                presence.errors += u64::from(error_leaf == Some(leaf)) * rows as u64;
-                continue;
-            }
-            let (mut row, mut present) = (0, 0);
-            let records = read_levels(file, group, leaf, |levels| {
-                for &level in levels {
-                    if level == highest {
-                        present += 1;
-                        if let Some(has_value) = has_value.get_mut(row) {
-                            *has_value = true;
-                        }
-                    }
-                    presence.null_structs |= all_optional && level + 1 < highest;
-                    row += 1;
-                }
-            })?;
-            check_records(group, records, rows)?;
-            presence.errors += u64::from(error_leaf == Some(leaf)) * present;
-        }
-        presence.populated += has_value.iter().filter(|&&has_value| has_value).count() as u64;
+    let mut counter = Counter::new(file, root);
+    for leaf in file.leaves_of(root) {
+        visit(
+            file,
+            leaf,
+            Count {
+                leaf,
+                counter: Some(&mut counter),
+            },
+        )?;
     }
-    Ok(Some(presence))
-}
-
-fn error_field(root: &Type) -> Option<&Type> {
-    if root.is_primitive() {
-        return None;
-    }
-    let mut fields = root.get_fields().iter();
-    fields
-        .find(|field| field.name() == "error")
-        .map(AsRef::as_ref)
+    Ok(counter.presence())
 }
 
 /// Sees to it that every leaf with lists in it has a record for each row: its number of values
@@ -117,70 +202,76 @@ fn error_field(root: &Type) -> Option<&Type> {
 pub fn check_lists(file: &ParquetFile, root: usize) -> Result<()> {
     let schema = file.metadata.file_metadata().schema_descr();
     for leaf in file.leaves_of(root) {
-        if schema.column(leaf).max_rep_level() == 0 {
-            continue;
-        }
-        for (group, rows) in file.groups() {
-            let records = read_levels(file, group, leaf, |_| {})?;
-            check_records(group, records, rows)?;
+        if schema.column(leaf).max_rep_level() > 0 {
+            visit(
+                file,
+                leaf,
+                Count {
+                    leaf,
+                    counter: None,
+                },
+            )?;
         }
     }
     Ok(())
 }
 
-fn check_records(group: usize, records: usize, rows: usize) -> Result<()> {
-    if records == rows {
-        return Ok(());
-    }
-    Err(ParquetError::General(format!(
-        "row group {group}: {records} records for {rows} rows"
-    )))
+/// Reads every record of a leaf.
+///
+/// # Errors
+/// If a page cannot be read, or a row group has not as many records as it has rows.
+pub fn check(file: &ParquetFile, leaf: usize) -> Result<()> {
+    visit(
+        file,
+        leaf,
+        Count {
+            leaf,
+            counter: None,
+        },
+    )
 }
 
-/// Reads a leaf of a row group to its end and calls `visit` with its definition levels, which
-/// are none if it has to have a value. Returns the number of records.
-fn read_levels(
-    file: &ParquetFile,
-    group: usize,
-    leaf: usize,
-    visit: impl FnMut(&[i16]),
-) -> Result<usize> {
-    let row_group = file.metadata.row_group(group);
-    let pages = Box::new(page_reader(file.bytes.clone(), row_group, leaf)?);
-    let descriptor = file.metadata.file_metadata().schema_descr().column(leaf);
-    match get_column_reader(descriptor, pages) {
-        ColumnReader::BoolColumnReader(reader) => drain(reader, visit),
-        ColumnReader::Int32ColumnReader(reader) => drain(reader, visit),
-        ColumnReader::Int64ColumnReader(reader) => drain(reader, visit),
-        ColumnReader::Int96ColumnReader(reader) => drain(reader, visit),
-        ColumnReader::FloatColumnReader(reader) => drain(reader, visit),
-        ColumnReader::DoubleColumnReader(reader) => drain(reader, visit),
-        ColumnReader::ByteArrayColumnReader(reader) => drain(reader, visit),
-        ColumnReader::FixedLenByteArrayColumnReader(reader) => drain(reader, visit),
-    }
+/// Reads the beginning of each chunk of a leaf, up to the first values.
+///
+/// # Errors
+/// If a page cannot be read.
+pub fn check_beginnings(file: &ParquetFile, leaf: usize) -> Result<()> {
+    visit(file, leaf, Beginnings)
 }
 
-fn drain<T: DataType>(
-    mut reader: ColumnReaderImpl<T>,
-    mut visit: impl FnMut(&[i16]),
-) -> Result<usize> {
-    let (mut definition, mut repetition, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    let mut total = 0;
-    loop {
-        definition.clear();
-        repetition.clear();
-        values.clear();
-        let (records, _, levels) = reader.read_records(
-            BATCH,
-            Some(&mut definition),
-            Some(&mut repetition),
-            &mut values,
-        )?;
-        if records == 0 && levels == 0 {
-            return Ok(total);
+struct Beginnings;
+
+impl LeafVisitor for Beginnings {
+    type Output = ();
+
+    fn visit<T: DataType>(self, mut records: Records<'_, T>) -> Result<()> {
+        while let Some(batch) = records.next(256)? {
+            if !batch.values.is_empty() {
+                records.leave_group();
+            }
         }
-        visit(&definition);
-        total += records;
+        Ok(())
+    }
+}
+
+/// Reads all records, and counts them if there is a counter.
+struct Count<'a> {
+    leaf: usize,
+    counter: Option<&'a mut Counter>,
+}
+
+impl LeafVisitor for Count<'_> {
+    type Output = ();
+
+    fn visit<T: DataType>(mut self, mut records: Records<'_, T>) -> Result<()> {
+        let mut row = 0;
+        while let Some(batch) = records.next(usize::MAX)? {
+            if let Some(counter) = &mut self.counter {
+                let definition = batch.definition.as_deref();
+                row = counter.see(self.leaf, row, batch.records, definition, batch.repetition);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -252,7 +343,7 @@ mod tests {
             };
             for statistics in [EnabledStatistics::Chunk, EnabledStatistics::None] {
                 let file = file(array.clone(), statistics);
-                assert_eq!(presence(&file, 0).unwrap(), Some(expected), "{array:?}");
+                assert_eq!(presence(&file, 0).unwrap(), expected, "{array:?}");
             }
         }
     }

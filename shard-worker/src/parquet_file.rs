@@ -1,5 +1,6 @@
 //! A Parquet object of which only the footer and the asked-for column chunks are in memory.
 
+use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use parquet::schema::types::TypePtr;
 use sha2::{Digest, Sha256};
 use storage::{ObjectMeta, Store};
 
+use crate::encrypted::encrypted_leaves;
 use crate::error::ShardError;
 
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -167,6 +169,8 @@ pub struct ParquetFile {
     pub metadata: Arc<ParquetMetaData>,
     /// Lower-case hex SHA-256 of the footer's bytes.
     pub footer_sha256: String,
+    /// Leaves of which chunks are encrypted.
+    pub encrypted: Arc<BTreeSet<usize>>,
     /// What was fetched.
     pub bytes: Arc<SparseBytes>,
 }
@@ -222,24 +226,11 @@ impl ParquetFile {
             }
             let from = (tail - needed) as usize;
             let footer = &bytes[from..from + footer_length as usize];
-            let metadata = ParquetMetaDataReader::decode_metadata(footer).map_err(|error| {
-                ShardError::malformed(&uri, format!("the footer cannot be parsed: {error}"))
-            })?;
-            let mut sparse = SparseBytes {
+            let sparse = SparseBytes {
                 len: meta.size,
-                segments: Vec::new(),
+                segments: vec![(start, bytes.clone())],
             };
-            let footer_sha256 = hex(&Sha256::digest(footer));
-            sparse.insert(start, bytes);
-            let file = Self {
-                uri,
-                meta,
-                metadata: Arc::new(metadata),
-                footer_sha256,
-                bytes: Arc::new(sparse),
-            };
-            file.check_footer()?;
-            return Ok(file);
+            return Self::parse(&uri, meta, footer, sparse);
         }
     }
 
@@ -263,20 +254,36 @@ impl ParquetFile {
             ));
         };
         let footer = &bytes[from as usize..(from + footer_length) as usize];
-        let metadata = ParquetMetaDataReader::decode_metadata(footer).map_err(|error| {
-            ShardError::malformed(uri, format!("the footer cannot be parsed: {error}"))
-        })?;
-        let footer_sha256 = hex(&Sha256::digest(footer));
         let sparse = SparseBytes {
             len: bytes.len() as u64,
-            segments: vec![(0, bytes)],
+            segments: vec![(0, bytes.clone())],
         };
+        Self::parse(uri, meta, footer, sparse)
+    }
+
+    fn parse(
+        uri: &str,
+        meta: ObjectMeta,
+        footer: &[u8],
+        bytes: SparseBytes,
+    ) -> Result<Self, ShardError> {
+        let encrypted = encrypted_leaves(footer);
+        let metadata = ParquetMetaDataReader::decode_metadata(footer).map_err(|error| {
+            let why = if encrypted.is_empty() {
+                error.to_string()
+            } else {
+                "what it says of encrypted columns is encrypted, too; give the worker a plain copy"
+                    .to_owned()
+            };
+            ShardError::malformed(uri, format!("the footer cannot be parsed: {why}"))
+        })?;
         let file = Self {
             uri: uri.to_owned(),
             meta,
             metadata: Arc::new(metadata),
-            footer_sha256,
-            bytes: Arc::new(sparse),
+            footer_sha256: hex(&Sha256::digest(footer)),
+            encrypted: Arc::new(encrypted),
+            bytes: Arc::new(bytes),
         };
         file.check_footer()?;
         Ok(file)
@@ -319,6 +326,21 @@ impl ParquetFile {
         Ok(())
     }
 
+    /// Sees to it that a leaf can be read by whoever has no keys.
+    pub fn check_plain(&self, leaf: usize) -> Result<(), ShardError> {
+        if !self.encrypted.contains(&leaf) {
+            return Ok(());
+        }
+        let column = self.metadata.file_metadata().schema_descr().column(leaf);
+        Err(ShardError::schema(
+            &self.uri,
+            format!(
+                "column {:?} is encrypted, and the worker has no keys; drop it with extractScaffold, or give the worker a plain copy",
+                column.path().string()
+            ),
+        ))
+    }
+
     /// Fetches the column chunks of `leaves` that are not there yet, in one call to the store.
     pub async fn fetch(
         &mut self,
@@ -326,6 +348,7 @@ impl ParquetFile {
         leaves: &[usize],
         hint: &TailHint,
     ) -> Result<(), ShardError> {
+        leaves.iter().try_for_each(|&leaf| self.check_plain(leaf))?;
         let mut wanted: Vec<Range<u64>> = Vec::new();
         for row_group in self
             .metadata
@@ -389,21 +412,36 @@ impl ParquetFile {
 
     /// The leaves of a top-level column, in order. Leaves are never looked up by dotted path:
     /// a name may hold a dot.
-    pub fn leaves_of(&self, root: usize) -> Vec<usize> {
+    pub fn leaves_of(&self, root: usize) -> Range<usize> {
         let schema = self.metadata.file_metadata().schema_descr();
-        (0..schema.num_columns())
-            .filter(|&leaf| schema.get_column_root_idx(leaf) == root)
-            .collect()
+        // They lie side by side, in the order of their roots.
+        let first_of = |root: usize| {
+            let (mut low, mut high) = (0, schema.num_columns());
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if schema.get_column_root_idx(middle) < root {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            low
+        };
+        first_of(root)..first_of(root + 1)
     }
 
     /// Whether a top-level column holds INT96 times: they reach further than readers, which
     /// wrap them around, and than any declared type.
     pub fn has_int96(&self, root: usize) -> bool {
         let schema = self.metadata.file_metadata().schema_descr();
-        let leaves = self.leaves_of(root);
-        leaves
-            .iter()
-            .any(|&leaf| schema.column(leaf).physical_type() == PhysicalType::INT96)
+        self.leaves_of(root)
+            .any(|leaf| schema.column(leaf).physical_type() == PhysicalType::INT96)
+    }
+
+    /// Positions of the top-level columns, for many look-ups by name.
+    pub fn roots_by_name(&self) -> HashMap<&str, usize> {
+        let roots = self.roots().iter().enumerate();
+        roots.map(|(root, field)| (field.name(), root)).collect()
     }
 
     /// Row counts of the row groups that hold rows.

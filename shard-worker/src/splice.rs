@@ -35,7 +35,7 @@ pub fn check(file: &ParquetFile, root: usize, group_rows: &[usize]) -> Result<()
 
 /// Walks the page headers: sizes must lead from page to page to the end of the chunk, and the
 /// values must add up. Cheap: nothing is decompressed.
-fn walk_pages(file: &ParquetFile, group: usize, leaf: usize) -> Result<(), String> {
+pub fn walk_pages(file: &ParquetFile, group: usize, leaf: usize) -> Result<(), String> {
     let row_group = file.metadata.row_group(group);
     let mut pages =
         header_reader(file.bytes.clone(), row_group, leaf).map_err(|error| error.to_string())?;

@@ -9,6 +9,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 
+use crate::panics::caught;
+
 /// CPU time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -102,7 +104,9 @@ impl CpuQueue {
                 piece
             };
             // Its caller sees that there is no result; the pieces behind it go on.
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(piece));
+            if let Err(message) = caught(piece) {
+                tracing::error!("a piece of work panicked: {message}");
+            }
         }
     }
 
@@ -147,12 +151,25 @@ pub fn map_parallel<T: Sync, R: Send, E: Send>(
             }
         });
     };
-    std::thread::scope(|scope| {
+    let panicked = std::thread::scope(|scope| {
+        let mut helpers = Vec::new();
         for _ in 1..threads.min(items.len()) {
-            scope.spawn(run);
+            // Where the system gives no thread, those that there are do it all.
+            match std::thread::Builder::new().spawn_scoped(scope, || caught(run)) {
+                Ok(helper) => helpers.push(helper),
+                Err(_) => break,
+            }
         }
-        run();
+        let own = caught(run);
+        let helpers = helpers
+            .into_iter()
+            .map(|helper| helper.join().unwrap_or(Ok(())));
+        std::iter::once(own).chain(helpers).find_map(Result::err)
     });
+    if let Some(message) = panicked {
+        // Whoever asked for the work tells of it.
+        std::panic::resume_unwind(Box::new(message));
+    }
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.sort_unstable_by_key(|(number, _)| *number);
     results.into_iter().map(|(_, result)| result).collect()

@@ -23,6 +23,7 @@ use crate::cli::exit::Exit;
 use crate::cli::report_file::ReportFile;
 use crate::error::{Error, Result};
 use crate::job::{Job, OutputOrigin};
+use crate::panics;
 use crate::resources;
 use crate::run::planning::Selection;
 use crate::run::progress::Progress;
@@ -47,18 +48,20 @@ pub fn main() -> ExitCode {
     };
     logging::start(arguments.log_format, arguments.verbose);
     let json = arguments.log_format == arguments::LogFormat::Json;
-    // A panic in a library is reported as the failure of its shard.
-    std::panic::set_hook(Box::new(|panic| tracing::debug!("{panic}")));
-    match execute(arguments, started) {
-        Ok(exit) => exit.into(),
-        Err(error) => {
-            let exit = Exit::of(&error);
-            if json {
-                tracing::error!("{error}");
-            } else {
-                eprintln!("error: {error}");
-            }
-            exit.into()
+    panics::tell(json);
+    let ended = panics::caught(|| execute(arguments, started));
+    match ended {
+        Ok(Ok(exit)) => exit.into(),
+        Ok(Err(error)) => {
+            panics::say(json, &error.to_string());
+            Exit::of(&error).into()
+        }
+        Err(message) => {
+            panics::say(
+                json,
+                &format!("a fault of this program, please report it: {message}"),
+            );
+            Exit::Storage.into()
         }
     }
 }
@@ -68,7 +71,8 @@ fn note(json: bool, text: &str) {
     if json {
         tracing::warn!("{text}");
     } else {
-        eprintln!("{text}");
+        // A reader that has gone away is no fault.
+        let _ = writeln!(std::io::stderr(), "{text}");
     }
 }
 

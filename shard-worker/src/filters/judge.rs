@@ -1,7 +1,6 @@
 //! One image, all filters: its header is read once, its pixels are decoded once, planes are
 //! shared.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crds::{ComputeFilters, DecodeLimits, FilterName};
@@ -22,6 +21,7 @@ use crate::filters::reason::Reason;
 use crate::filters::saturation::{Saturation, Sums};
 use crate::filters::simd::{self, Level};
 use crate::filters::texture::{Texture, Windows};
+use crate::panics::caught;
 
 /// Luma of a band of rows; all filters see a band before the next one is made, while it is in
 /// the second-level cache.
@@ -181,7 +181,7 @@ impl Judge {
             None | Some([]) => Err(Reason::Empty),
             Some(bytes) => {
                 let judging = || self.try_judge(bytes, scratch, &mut judged);
-                catch_unwind(AssertUnwindSafe(judging)).unwrap_or(Err(Reason::DecoderPanic))
+                caught(judging).unwrap_or(Err(Reason::DecoderPanic))
             }
         };
         judged.reason = outcome.err();

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType as Arrow, FieldRef, Fields};
-use parquet::arrow::parquet_to_arrow_schema;
+use arrow::datatypes::{DataType as Arrow, Field, FieldRef, Fields};
 use parquet::basic::Type as PhysicalType;
 use storage::{ObjectMeta, Store};
 use tokio::runtime::Handle;
 
 use crate::arrow_types::{check_adaptable, spell};
+use crate::column_plan::natural_type;
 use crate::error::{Error, Result};
 use crate::keys::{self, KeyKind};
 use crate::lookup::key_table::Group;
@@ -266,8 +266,6 @@ fn value_reader(
     source_name: Option<&Arc<str>>,
 ) -> Result<ValueReader> {
     let side_input = |reason: String| Error::side_input(&file.uri, reason);
-    let schema = parquet_to_arrow_schema(file.metadata.file_metadata().schema_descr(), None)
-        .map_err(|error| side_input(error.to_string()))?;
     let Some(root) = file.root(field.name()) else {
         if let (Some(name), "source", Arrow::LargeUtf8) =
             (source_name, field.name().as_str(), field.data_type())
@@ -286,25 +284,34 @@ fn value_reader(
             field.name()
         )));
     }
-    let natural = schema.field(root).data_type();
+    let natural = &natural_type(file, root).map_err(|error| side_input(error.to_string()))?;
     check_adaptable(natural, field.data_type())
         .map_err(|reason| side_input(format!("column {:?} {reason}", field.name())))?;
     let leaves = file.leaves_of(root);
-    let Some(&first) = leaves.first() else {
+    for leaf in leaves.clone() {
+        file.check_plain(leaf)
+            .map_err(|error| side_input(error.to_string()))?;
+    }
+    let Some(first) = leaves.clone().next() else {
         return Err(side_input(format!(
             "column {:?} is an empty {}",
             field.name(),
             spell(natural)
         )));
     };
-    Ok(
-        leaf_reader(file, first, natural, field.data_type()).unwrap_or_else(|| {
-            ValueReader::Whole {
-                root,
-                target: field.data_type().clone(),
-            }
-        }),
-    )
+    // Leaves alone don't tell a null struct within another from one of nulls.
+    let by_leaves = match natural {
+        Arrow::Struct(fields) if fields.iter().any(|field| is_struct(field)) => None,
+        _ => leaf_reader(file, first, natural, field.data_type()),
+    };
+    Ok(by_leaves.unwrap_or_else(|| ValueReader::Whole {
+        root,
+        target: field.data_type().clone(),
+    }))
+}
+
+fn is_struct(field: &Field) -> bool {
+    matches!(field.data_type(), Arrow::Struct(_))
 }
 
 /// A reader that needs no record assembly, if the type allows one. `first` is the first leaf

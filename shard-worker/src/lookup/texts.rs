@@ -157,7 +157,10 @@ fn text_leaf(file: &ParquetFile, name: &str) -> Result<usize> {
             ),
         ));
     }
-    Ok(file.leaves_of(root)[0])
+    let leaf = file.leaves_of(root).start;
+    file.check_plain(leaf)
+        .map_err(|error| Error::side_input(&file.uri, error))?;
+    Ok(leaf)
 }
 
 /// The lookup.

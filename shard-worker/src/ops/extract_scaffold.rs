@@ -1,5 +1,7 @@
 //! `extractScaffold`: main's columns, and every declared column that main lacks, empty.
 
+use std::sync::Once;
+
 use crds::ExtractScaffold;
 
 use crate::column_plan::{ColumnPlan, ShardFiles, Value};
@@ -10,6 +12,8 @@ use crate::ops::{Op, OpContext, Opened};
 struct Scaffold {
     drop: Vec<String>,
     declared: Vec<String>,
+    /// Whether somebody was told that there is nothing to drop.
+    told: Once,
 }
 
 /// Opens the op.
@@ -31,14 +35,21 @@ pub async fn open(spec: &ExtractScaffold, context: &OpContext<'_>) -> Result<Ope
     Ok(Opened::plain(Scaffold {
         drop: spec.drop.clone(),
         declared,
+        told: Once::new(),
     }))
 }
 
 impl Op for Scaffold {
-    fn plan(&self, plan: &mut ColumnPlan, _files: &ShardFiles) -> Result<(), ShardError> {
-        for name in &self.drop {
-            plan.remove(name);
+    fn plan(&self, plan: &mut ColumnPlan, files: &ShardFiles) -> Result<(), ShardError> {
+        let roots = files.main.roots_by_name();
+        let absent = |name: &&String| !roots.contains_key(name.as_str());
+        if let Some(name) = self.drop.iter().find(absent) {
+            self.told.call_once(|| {
+                let columns = files.main.column_names();
+                tracing::warn!(shard = %files.main.meta.key, "extractScaffold.drop: there is no column {name:?} to drop; the columns are {columns}");
+            });
         }
+        plan.remove(&self.drop);
         for name in &self.declared {
             if plan.position(name).is_none() {
                 plan.set(name, Value::Empty);

@@ -18,6 +18,8 @@ struct Merge {
     mode: MergeMode,
     target_key: String,
     source_key: String,
+    /// Columns that a shard without a sibling has, too.
+    declared: Option<HashSet<String>>,
 }
 
 /// Opens the prefix of the siblings, and looks at the first one: a wrong prefix or column is
@@ -38,6 +40,10 @@ pub async fn open(spec: &MergeFromSidecar, context: &OpContext<'_>) -> Result<Op
             .clone()
             .unwrap_or_else(|| target_key.clone()),
         target_key,
+        declared: (!spec.required).then(|| {
+            let declared = context.declared.iter();
+            declared.map(|field| field.name().clone()).collect()
+        }),
     };
     Ok(Opened {
         op: Box::new(op),
@@ -60,6 +66,14 @@ async fn check_first(
     context: &OpContext<'_>,
     store: &dyn Store,
 ) -> Result<()> {
+    if !spec.required
+        && let Some(name) = spec.columns.iter().flatten().find(|name| {
+            let is_declared = context.declared.iter().any(|field| field.name() == *name);
+            !is_declared && !is_mains(spec, context, name)
+        })
+    {
+        return Err(Error::Usage(undeclared(name)));
+    }
     let page = store.list_shards().next().await.transpose()?;
     let mut shards = page.unwrap_or_default().shards.into_iter();
     let Some(first) = shards.next() else {
@@ -108,12 +122,12 @@ async fn missing_column(
     let Ok(sibling) = ParquetFile::open(store, meta, &TailHint::default()).await else {
         return Ok(None);
     };
-    let key = spec
-        .source_key_column
-        .as_ref()
-        .or(spec.target_key_column.as_ref())
-        .unwrap_or(&context.dataset.key_column);
-    let mut wanted = std::iter::once(key).chain(spec.columns.iter().flatten());
+    if let Some(name) = undeclared_column(spec, context, &sibling).await {
+        return Ok(Some(Error::Usage(undeclared(&name))));
+    }
+    let [key, _] = keys_of(spec, context);
+    let columns = spec.columns.iter().flatten().map(String::as_str);
+    let mut wanted = std::iter::once(key).chain(columns);
     let missing = wanted.find(|name| sibling.root(name).is_none());
     Ok(missing.map(|name| {
         Error::side_input(
@@ -124,6 +138,61 @@ async fn missing_column(
             ),
         )
     }))
+}
+
+/// The sibling's key column, and main's for this step.
+fn keys_of<'a>(spec: &'a MergeFromSidecar, context: &'a OpContext<'_>) -> [&'a str; 2] {
+    let target = spec.target_key_column.as_ref();
+    let target = target.unwrap_or(&context.dataset.key_column);
+    [spec.source_key_column.as_ref().unwrap_or(target), target]
+}
+
+/// Whether a column keeps main's values, whatever a sibling has.
+fn is_mains(spec: &MergeFromSidecar, context: &OpContext<'_>, name: &str) -> bool {
+    keys_of(spec, context).contains(&name)
+        || context.dataset.key_column == name
+        || context.dataset.image_column.as_deref() == Some(name)
+}
+
+/// A column that shards with a sibling would have, and those without would not: where all columns
+/// are merged, as far as the first shards tell.
+async fn undeclared_column(
+    spec: &MergeFromSidecar,
+    context: &OpContext<'_>,
+    sibling: &ParquetFile,
+) -> Option<String> {
+    if spec.required || spec.columns.is_some() {
+        return None;
+    }
+    let is_declared = |name: &str| context.declared.iter().any(|field| field.name() == name);
+    let roots = sibling.roots().iter().map(|field| field.name());
+    let undeclared: Vec<&str> = roots
+        .filter(|name| !is_declared(name) && !is_mains(spec, context, name))
+        .collect();
+    let name = undeclared.first()?;
+    if spec.mode == MergeMode::PreferSidecar {
+        return Some((*name).to_owned());
+    }
+    // Another step may have put it there: each shard will tell.
+    if context.next_sibling > 0 {
+        return None;
+    }
+    let store = context.stores.open(&context.dataset.main_prefix).ok()?;
+    let beside = store.head(&sibling.meta.key).await.ok()?;
+    let main = ParquetFile::open(&*store, beside, &TailHint::default())
+        .await
+        .ok()?;
+    let lacking = undeclared
+        .into_iter()
+        .find(|name| main.root(name).is_none());
+    lacking.map(str::to_owned)
+}
+
+/// Where a shard has no sibling it could not have such a column: shards would differ.
+fn undeclared(name: &str) -> String {
+    format!(
+        "mergeFromSidecar with required: false: column {name:?} is not declared, so that shards without a sibling would lack it; add {{name: {name}, type: ...}} to spec.columns, or leave it out of columns"
+    )
 }
 
 impl Op for Merge {
@@ -149,24 +218,18 @@ impl Op for Merge {
                 reason: format!("{} rows, main has {}", sibling.num_rows(), main.num_rows()),
             });
         }
-        let all: Vec<String>;
-        let wanted = match &self.columns {
-            Some(columns) => columns,
-            None => {
-                all = sibling
-                    .roots()
-                    .iter()
-                    .map(|field| field.name().to_owned())
-                    .collect();
-                &all
-            }
+        let roots = sibling.roots_by_name();
+        let all = || sibling.roots().iter().map(|field| field.name()).collect();
+        let wanted: Vec<&str> = match &self.columns {
+            Some(columns) => columns.iter().map(String::as_str).collect(),
+            None => all(),
         };
         for name in wanted {
             let is_key = *name == self.source_key || *name == self.target_key;
             if is_key || plan.is_protected(name) {
                 continue;
             }
-            let Some(root) = sibling.root(name) else {
+            let Some(&root) = roots.get(name) else {
                 return Err(ShardError::schema(
                     &sibling.uri,
                     format!(
@@ -177,6 +240,13 @@ impl Op for Merge {
             };
             let main_has_it = !matches!(plan.value(name), None | Some(Value::Empty));
             if self.mode == MergeMode::PreferSidecar || !main_has_it {
+                if self
+                    .declared
+                    .as_ref()
+                    .is_some_and(|declared| !declared.contains(name))
+                {
+                    return Err(ShardError::schema(&sibling.uri, undeclared(name)));
+                }
                 plan.set(name, Value::File { file: number, root });
             }
         }

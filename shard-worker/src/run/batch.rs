@@ -1,16 +1,14 @@
 //! The shards of a chunk that are in memory at once, and the pass that they share.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use futures::FutureExt;
 
 use crate::error::{Error, ShardError};
 use crate::evaluate::ShardFound;
 use crate::job::Job;
 use crate::keys::KeyColumn;
 use crate::lookup::{Found, Limits, PassError};
+use crate::panics::{caught, caught_future};
 use crate::run::stop::Stop;
 use crate::shard::LoadedShard;
 use crate::workers::CpuClock;
@@ -116,14 +114,12 @@ fn pass(
             clock,
             stop,
         };
-        let found = catch_unwind(AssertUnwindSafe(|| lookup.pass(&keys, limits))).unwrap_or_else(
-            |panic| {
-                Err(PassError::Failed(Error::side_input(
-                    lookup.uri(),
-                    format!("a library panicked: {}", panic_message(&*panic)),
-                )))
-            },
-        )?;
+        let found = caught(|| lookup.pass(&keys, limits)).unwrap_or_else(|message| {
+            Err(PassError::Failed(Error::side_input(
+                lookup.uri(),
+                format!("a library panicked: {message}"),
+            )))
+        })?;
         let used: usize = found
             .columns
             .iter()
@@ -151,10 +147,10 @@ pub fn guarded<T>(
     uri: &str,
     work: impl FnOnce() -> Result<T, ShardError>,
 ) -> Result<T, ShardError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+    caught(work).unwrap_or_else(|message| {
         Err(ShardError::Panic {
             uri: uri.to_owned(),
-            message: panic_message(&*panic),
+            message,
         })
     })
 }
@@ -164,17 +160,10 @@ pub async fn guarded_future<T>(
     uri: &str,
     work: impl Future<Output = Result<T, ShardError>>,
 ) -> Result<T, ShardError> {
-    let outcome = AssertUnwindSafe(work).catch_unwind().await;
-    outcome.unwrap_or_else(|panic| {
+    caught_future(work).await.unwrap_or_else(|message| {
         Err(ShardError::Panic {
             uri: uri.to_owned(),
-            message: panic_message(&*panic),
+            message,
         })
     })
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned())
 }

@@ -1,11 +1,12 @@
 //! Proving an output from the files alone: shard set, row counts, order, schema, content.
 
+mod content;
 mod report;
+mod schema;
 
 use std::sync::Arc;
 
 use futures::StreamExt;
-use parquet::column::page::PageReader;
 use sha2::{Digest, Sha256};
 use storage::ObjectMeta;
 use storage::state::diff::Policy;
@@ -15,18 +16,18 @@ use storage::state::merge::OnDamage;
 use storage::state::shard_lines::{ShardLine, ShardStatus};
 use tokio::sync::Semaphore;
 
-use crate::column_plan::{ColumnPlan, ShardFiles, Value, natural_type, passes_unchanged};
-use crate::encode::parquet_type;
+use crate::column_plan::ShardFiles;
 use crate::error::{Error, Result, ShardError};
-use crate::evaluate::decode;
 use crate::job::Job;
 use crate::keys;
-use crate::leaf::page_reader;
 use crate::parquet_file::{ParquetFile, hex};
 use crate::provenance::Provenance;
 use crate::run::batch::{guarded, guarded_future};
 use crate::run::state_error;
 use crate::shard;
+
+use content::{opening_problems, page_problems};
+use schema::{Columns, schema_differences};
 
 pub use report::{Problem, VerifyReport};
 
@@ -46,7 +47,6 @@ pub struct VerifyOptions {
 
 struct Pair {
     main: ObjectMeta,
-    output: ObjectMeta,
     line: Option<ShardLine>,
 }
 
@@ -79,6 +79,8 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
         policy,
     );
     let cpu = Arc::new(Semaphore::new(options.threads));
+    // All shards have the columns of the first.
+    let mut first: Option<(String, Columns)> = None;
     let mut ended = false;
     while !ended {
         let mut window = Vec::new();
@@ -110,9 +112,8 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
                                 detail: format!("there is no sidecar shard{reason}"),
                             });
                         }
-                        Some(output) if number.is_multiple_of(every) => window.push(Pair {
+                        Some(_) if number.is_multiple_of(every) => window.push(Pair {
                             main: planned.main,
-                            output,
                             line,
                         }),
                         Some(_) => {}
@@ -130,6 +131,19 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
             report.rows += verdict.rows;
             report.without_hash += u64::from(verdict.without_hash);
             report.problems.extend(verdict.problems);
+            match (&first, verdict.columns) {
+                (None, Some(columns)) => first = Some((verdict.path, columns)),
+                (Some((path, first)), Some(columns)) => {
+                    let differences = columns.differences(first, path);
+                    let problems = differences.into_iter().map(|detail| Problem {
+                        path: verdict.path.clone(),
+                        kind: "schema",
+                        detail,
+                    });
+                    report.problems.extend(problems);
+                }
+                (_, None) => {}
+            }
         }
     }
     if report.shards == 0 {
@@ -153,6 +167,8 @@ async fn count(job: &Job) -> Result<u64> {
 
 #[derive(Default)]
 struct Verdict {
+    path: String,
+    columns: Option<Columns>,
     rows: u64,
     without_hash: bool,
     problems: Vec<Problem>,
@@ -165,7 +181,7 @@ async fn look_into(
     cpu: Arc<Semaphore>,
 ) -> Result<Verdict> {
     let path = pair.main.key.clone();
-    match guarded_future(&path, gather(job, pair, options.deep)).await {
+    match guarded_future(&path, gather(job, pair)).await {
         Ok(Gathered {
             files,
             side,
@@ -184,7 +200,7 @@ async fn look_into(
                         &job,
                         &files,
                         &side,
-                        whole,
+                        &whole,
                         line.as_ref(),
                         options.deep,
                         &mut verdict,
@@ -219,14 +235,13 @@ fn unreadable(path: &str, error: &ShardError) -> Verdict {
 struct Gathered {
     files: ShardFiles,
     side: ParquetFile,
-    whole: Option<String>,
+    whole: String,
     line: Option<ShardLine>,
 }
 
-/// Reads what the checks need: footers and keys of main and siblings, and of the sidecar its
-/// keys, or all of it.
-async fn gather(job: &Job, pair: Pair, deep: bool) -> Result<Gathered, ShardError> {
-    let Pair { main, output, line } = pair;
+/// Reads what the checks need: footers and keys of main and siblings, and the sidecar.
+async fn gather(job: &Job, pair: Pair) -> Result<Gathered, ShardError> {
+    let Pair { main, line } = pair;
     let key = main.key.clone();
     let mut main = ParquetFile::open(&*job.main, main, &job.hints[0]).await?;
     let (leaf, _) = keys::kind_of(&main, &job.key)?;
@@ -240,20 +255,10 @@ async fn gather(job: &Job, pair: Pair, deep: bool) -> Result<Gathered, ShardErro
         });
     }
     let uri = format!("{}{key}", job.output.uri());
-    let has_hash = line
-        .as_ref()
-        .and_then(|line| line.output.as_ref())
-        .is_some_and(|made| made.sha256.is_some());
-    let (side, whole) = if deep || has_hash {
-        let (meta, bytes) = job.output.read(&key).await?;
-        let sha256 = hex(&Sha256::digest(&bytes));
-        (ParquetFile::from_bytes(&uri, meta, bytes)?, Some(sha256))
-    } else {
-        let mut side = ParquetFile::open(&*job.output, output, &job.hints[0]).await?;
-        let (leaf, _) = keys::kind_of(&side, &job.key)?;
-        side.fetch(&*job.output, &[leaf], &job.hints[0]).await?;
-        (side, None)
-    };
+    // Whatever the footer says: only its bytes tell whether a reader can open it.
+    let (meta, bytes) = job.output.read(&key).await?;
+    let whole = hex(&Sha256::digest(&bytes));
+    let side = ParquetFile::from_bytes(&uri, meta, bytes)?;
     Ok(Gathered {
         files: ShardFiles { main, siblings },
         side,
@@ -266,7 +271,7 @@ fn examine(
     job: &Job,
     files: &ShardFiles,
     side: &ParquetFile,
-    whole: Option<String>,
+    whole: &str,
     line: Option<&ShardLine>,
     deep: bool,
     verdict: &mut Verdict,
@@ -295,9 +300,15 @@ fn examine(
             Err(error) => say("unreadable", error.to_string()),
         }
     }
+    let mut columns = None;
     match shard::plan(job, files) {
         Ok(plan) => {
-            for detail in schema_differences(&plan, files, side) {
+            let differences = schema_differences(&plan, files, side);
+            // What is not as planned is told once.
+            if differences.is_empty() {
+                columns = Some(Columns::of(&plan, side));
+            }
+            for detail in differences {
                 say("schema", detail);
             }
         }
@@ -333,19 +344,25 @@ fn examine(
         .and_then(|line| line.output.as_ref())
         .and_then(|made| made.sha256.as_ref());
     let mut without_hash = false;
-    match (recorded, &whole) {
-        (Some(recorded), Some(found)) if recorded != found => say(
+    match recorded {
+        Some(recorded) if recorded != whole => say(
             "content",
-            format!("SHA-256 is {found}, the manifest says {recorded}"),
+            format!("SHA-256 is {whole}, the manifest says {recorded}"),
         ),
-        (None, _) => without_hash = true,
-        _ => {}
+        Some(_) => {}
+        None => without_hash = true,
     }
     if deep {
         for detail in page_problems(side) {
             say("content", detail);
         }
+    } else {
+        for detail in opening_problems(side) {
+            say("unreadable", detail);
+        }
     }
+    verdict.path = path.clone();
+    verdict.columns = columns;
     verdict.without_hash = without_hash;
     verdict.rows = files.main.num_rows() as u64;
 }
@@ -363,72 +380,4 @@ fn order(job: &Job, main: &ParquetFile, side: &ParquetFile) -> Result<Option<Str
         );
         format!("row {row}: key is {side}, main's is {main}")
     }))
-}
-
-/// Where the physical schema is not the one that the manifest and main lead to.
-fn schema_differences(plan: &ColumnPlan, files: &ShardFiles, side: &ParquetFile) -> Vec<String> {
-    let mut differences = Vec::new();
-    let expected: Vec<&str> = plan
-        .columns
-        .iter()
-        .map(|column| column.name.as_str())
-        .collect();
-    let found: Vec<&str> = side.roots().iter().map(|field| field.name()).collect();
-    if expected != found {
-        differences.push(format!(
-            "columns are {}, expected {}",
-            found.join(", "),
-            expected.join(", ")
-        ));
-        return differences;
-    }
-    for (column, found) in plan.columns.iter().zip(side.roots()) {
-        let expected = match (&column.value, &column.declared) {
-            (Value::File { file, root }, declared) => match files.get(*file) {
-                Some(file) if passes_unchanged(file, *root, declared.as_ref()).unwrap_or(false) => {
-                    Some(file.roots()[*root].clone())
-                }
-                _ => declared.as_ref().and_then(|field| parquet_type(field).ok()),
-            },
-            (_, Some(declared)) => parquet_type(declared).ok(),
-            (_, None) => None,
-        };
-        if expected.as_ref().is_some_and(|expected| expected != found) {
-            differences.push(format!(
-                "column {:?} has another physical type than expected",
-                column.name
-            ));
-        }
-    }
-    differences
-}
-
-/// Reads every page (CRCs are checked where pages have them) and decodes every column.
-fn page_problems(side: &ParquetFile) -> Vec<String> {
-    let mut problems = Vec::new();
-    for (group, _) in side.groups() {
-        let row_group = side.metadata.row_group(group);
-        for leaf in 0..row_group.num_columns() {
-            let read = page_reader(side.bytes.clone(), row_group, leaf).and_then(|mut pages| {
-                while pages.get_next_page()?.is_some() {}
-                Ok(())
-            });
-            if let Err(error) = read {
-                problems.push(format!(
-                    "row group {group}, column {}: {error}",
-                    row_group.column(leaf).column_path()
-                ));
-            }
-        }
-    }
-    if problems.is_empty() {
-        for root in 0..side.roots().len() {
-            if natural_type(side, root).is_ok()
-                && let Err(error) = decode(side, root)
-            {
-                problems.push(error.to_string());
-            }
-        }
-    }
-    problems
 }

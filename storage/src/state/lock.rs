@@ -188,7 +188,12 @@ fn is_same(file: &LockFile, me: &Identity) -> bool {
 
 /// Whether others may take `file` over at `now`.
 pub fn has_expired(file: &LockFile, now: OffsetDateTime) -> bool {
-    now > file.expires_at + grace(file)
+    now > after(file.expires_at, grace(file))
+}
+
+/// A time some while later: the last that there is, where a file names the year 9999.
+fn after(time: OffsetDateTime, delay: Duration) -> OffsetDateTime {
+    time.saturating_add(time::Duration::try_from(delay).unwrap_or(time::Duration::MAX))
 }
 
 /// How long the holder of `file` has between renewals before it expires.
@@ -213,7 +218,7 @@ pub fn claim(
     let again = previous.filter(|file| file.state != LockState::Released && is_same(file, me));
     let (epoch, acquired_at) = match again {
         Some(file) => (file.epoch, file.acquired_at),
-        None => (previous.map_or(0, |file| file.epoch) + 1, now),
+        None => (previous.map_or(0, |file| file.epoch).saturating_add(1), now),
     };
     LockFile {
         version: FORMAT_VERSION,
@@ -224,7 +229,7 @@ pub fn claim(
         epoch,
         acquired_at,
         renewed_at: now,
-        expires_at: now + ttl,
+        expires_at: after(now, ttl),
     }
 }
 
@@ -233,7 +238,7 @@ pub fn renew(file: &LockFile, now: OffsetDateTime, ttl: Duration) -> LockFile {
     let now = to_milliseconds(now);
     LockFile {
         renewed_at: now,
-        expires_at: now + ttl,
+        expires_at: after(now, ttl),
         ..file.clone()
     }
 }

@@ -36,21 +36,26 @@ use crate::store::Store;
 /// How long a lock lives without a renewal.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
 
+/// Seconds of the longest time to live that may be asked for: a day.
+const LONGEST_TTL: u64 = 24 * 60 * 60;
+
 /// The variable that shortens or lengthens it (whole seconds).
 pub const TTL_VARIABLE: &str = "SIDECARJOB_LOCK_TTL_SECONDS";
 
 /// The time to live that the environment asks for, or the default.
 ///
 /// # Errors
-/// If the variable is set to anything but a whole number of seconds above 0.
+/// If the variable is set to anything but a number of seconds from 1 to those of a day.
 pub fn ttl_from_environment() -> Result<Duration, String> {
-    let Ok(text) = std::env::var(TTL_VARIABLE) else {
+    let Some(text) = std::env::var_os(TTL_VARIABLE) else {
         return Ok(DEFAULT_TTL);
     };
-    match text.parse::<u64>() {
-        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
+    match text.to_str().map(str::parse::<u64>) {
+        Some(Ok(seconds)) if (1..=LONGEST_TTL).contains(&seconds) => {
+            Ok(Duration::from_secs(seconds))
+        }
         _ => Err(format!(
-            "{TTL_VARIABLE} is {text:?}: expected a number of seconds above 0"
+            "{TTL_VARIABLE} is {text:?}: expected a number of seconds from 1 to {LONGEST_TTL}"
         )),
     }
 }

@@ -10,7 +10,8 @@ use parquet::basic::{Compression, Encoding};
 
 use crate::filters::column::codec::Decompressed;
 use crate::filters::column::hybrid::{differences, runs};
-use crate::filters::column::page_header::{PageHeader, PageKind, malformed};
+use crate::filters::column::page_header::{PageHeader, PageKind};
+use crate::thrift::malformed;
 
 /// A row without an image.
 pub const NO_IMAGE: u32 = u32::MAX;

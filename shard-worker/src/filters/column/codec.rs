@@ -4,8 +4,8 @@ use std::io::{self, Read};
 
 use parquet::basic::Compression;
 
-use crate::filters::column::page_header::malformed;
 use crate::filters::column::window::{Lz4, Snappy, Windowed};
+use crate::thrift::malformed;
 
 /// A reader of decompressed bytes.
 pub enum Decompressed<R: Read> {

@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use crate::filters::column::page_header::malformed;
+use crate::thrift::malformed;
 
 /// Appends `count` numbers of `width` bits to `numbers`.
 pub fn runs(bytes: &[u8], width: u32, count: usize, numbers: &mut Vec<u32>) -> io::Result<()> {

@@ -7,6 +7,8 @@ use std::io::{self, Read};
 
 use parquet::basic::Encoding;
 
+use crate::thrift::{BYTE, FALSE, I16, I32, I64, STRUCT, TRUE, Thrift, malformed};
+
 /// A page to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageHeader {
@@ -54,16 +56,11 @@ pub enum PageKind {
 
 /// A longer header is none: statistics of a page may hold two values.
 const LONGEST: usize = 1 << 25;
-/// Structs within structs; a page header has three.
-const DEEPEST: u32 = 8;
 
 impl PageHeader {
     /// Reads a header.
     pub fn read(source: &mut impl Read) -> io::Result<Self> {
-        let mut thrift = Thrift {
-            source,
-            left: LONGEST,
-        };
+        let mut thrift = Thrift::new(source, LONGEST);
         let mut header = Fields::default();
         let mut data = None;
         let mut dictionary = None;
@@ -71,11 +68,11 @@ impl PageHeader {
         let mut field = 0;
         while let Some(kind) = thrift.field(&mut field)? {
             match (field, kind) {
-                (5, STRUCT) => data = Some(thrift.fields()?),
-                (7, STRUCT) => dictionary = Some(thrift.fields()?),
-                (8, STRUCT) => data_v2 = Some(thrift.fields()?),
+                (5, STRUCT) => data = Some(fields(&mut thrift)?),
+                (7, STRUCT) => dictionary = Some(fields(&mut thrift)?),
+                (8, STRUCT) => data_v2 = Some(fields(&mut thrift)?),
                 (1..=8, BYTE | I16 | I32 | I64) => header.set(field, thrift.integer()?),
-                _ => thrift.skip(kind, 0)?,
+                _ => thrift.skip(kind)?,
             }
         }
         let kind = match (header.get(1)?, data, dictionary, data_v2) {
@@ -112,11 +109,6 @@ impl PageHeader {
     }
 }
 
-/// An error about bytes that contradict the format.
-pub fn malformed(reason: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, reason.to_owned())
-}
-
 fn size(value: i64) -> io::Result<usize> {
     usize::try_from(value).map_err(|_| malformed("a negative size in a page header"))
 }
@@ -137,18 +129,6 @@ fn encoding(value: i64) -> io::Result<Encoding> {
     };
     Ok(known)
 }
-
-const TRUE: u8 = 1;
-const FALSE: u8 = 2;
-const BYTE: u8 = 3;
-const I16: u8 = 4;
-const I32: u8 = 5;
-const I64: u8 = 6;
-const DOUBLE: u8 = 7;
-const BINARY: u8 = 8;
-const LIST: u8 = 9;
-const SET: u8 = 10;
-const STRUCT: u8 = 12;
 
 /// Integers and booleans of a struct, by the number of the field.
 #[derive(Default)]
@@ -171,113 +151,18 @@ impl Fields {
     }
 }
 
-struct Thrift<'a, R> {
-    source: &'a mut R,
-    left: usize,
-}
-
-impl<R: Read> Thrift<'_, R> {
-    fn byte(&mut self) -> io::Result<u8> {
-        let mut byte = [0];
-        self.left = self
-            .left
-            .checked_sub(1)
-            .ok_or_else(|| malformed("a page header without an end"))?;
-        self.source.read_exact(&mut byte)?;
-        Ok(byte[0])
-    }
-
-    fn varint(&mut self) -> io::Result<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(malformed("a number without an end in a page header"))
-    }
-
-    fn integer(&mut self) -> io::Result<i64> {
-        let value = self.varint()?;
-        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
-    }
-
-    /// The kind of the next field, whose number goes to `field`; `None` at the end.
-    fn field(&mut self, field: &mut i64) -> io::Result<Option<u8>> {
-        let head = self.byte()?;
-        if head == 0 {
-            return Ok(None);
-        }
-        match i64::from(head >> 4) {
-            0 => *field = self.integer()?,
-            step => *field = field.saturating_add(step),
-        }
-        Ok(Some(head & 15))
-    }
-
-    fn fields(&mut self) -> io::Result<Fields> {
-        let mut fields = Fields::default();
-        let mut field = 0;
-        while let Some(kind) = self.field(&mut field)? {
-            match kind {
-                TRUE => fields.set(field, 1),
-                FALSE => fields.set(field, 0),
-                BYTE | I16 | I32 | I64 => {
-                    let value = self.integer()?;
-                    fields.set(field, value);
-                }
-                _ => self.skip(kind, 0)?,
-            }
-        }
-        Ok(fields)
-    }
-
-    fn skip(&mut self, kind: u8, depth: u32) -> io::Result<()> {
-        if depth > DEEPEST {
-            return Err(malformed("a page header that is too deep"));
-        }
+fn fields<R: Read>(thrift: &mut Thrift<'_, R>) -> io::Result<Fields> {
+    let mut fields = Fields::default();
+    let mut field = 0;
+    while let Some(kind) = thrift.field(&mut field)? {
         match kind {
-            TRUE | FALSE => Ok(()),
-            BYTE => self.pass(1),
-            I16 | I32 | I64 => self.varint().map(|_| ()),
-            DOUBLE => self.pass(8),
-            BINARY => {
-                let length = self.varint()?;
-                self.pass(length)
-            }
-            LIST | SET => {
-                let head = self.byte()?;
-                let count = match u64::from(head >> 4) {
-                    15 => self.varint()?,
-                    count => count,
-                };
-                for _ in 0..count {
-                    match head & 15 {
-                        TRUE | FALSE => self.pass(1)?,
-                        kind => self.skip(kind, depth + 1)?,
-                    }
-                }
-                Ok(())
-            }
-            STRUCT => {
-                let mut field = 0;
-                while let Some(kind) = self.field(&mut field)? {
-                    self.skip(kind, depth + 1)?;
-                }
-                Ok(())
-            }
-            _ => Err(malformed("a page header with a field of an unknown kind")),
+            TRUE => fields.set(field, 1),
+            FALSE => fields.set(field, 0),
+            BYTE | I16 | I32 | I64 => fields.set(field, thrift.integer()?),
+            _ => thrift.skip(kind)?,
         }
     }
-
-    fn pass(&mut self, count: u64) -> io::Result<()> {
-        for _ in 0..count {
-            self.byte()?;
-        }
-        Ok(())
-    }
+    Ok(fields)
 }
 
 #[cfg(test)]

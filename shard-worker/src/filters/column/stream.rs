@@ -89,22 +89,22 @@ impl ImageColumn {
             ));
         };
         let schema = main.metadata.file_metadata().schema_descr();
-        let leaves = main.leaves_of(root);
-        let is_bytes = |leaf: &&usize| {
-            let column = schema.column(**leaf);
+        let is_bytes = |leaf: &usize| {
+            let column = schema.column(*leaf);
             column.physical_type() == PhysicalType::BYTE_ARRAY && column.max_rep_level() == 0
         };
-        let is_named = |leaf: &&usize| {
-            let path = schema.column(**leaf).path().parts().to_vec();
+        let is_named = |leaf: &usize| {
+            let path = schema.column(*leaf).path().parts().to_vec();
             path.len() == 1 || path.len() == 2 && path[1] == "bytes"
         };
-        let leaf = leaves.iter().filter(is_bytes).find(is_named);
-        let leaf = *leaf.ok_or_else(|| {
+        let leaf = main.leaves_of(root).filter(is_bytes).find(is_named);
+        let leaf = leaf.ok_or_else(|| {
             ShardError::schema(
                 &main.uri,
                 format!("image column {name:?} holds no bytes; expected binary, or a struct with a field \"bytes\""),
             )
         })?;
+        main.check_plain(leaf)?;
         let present_level = schema.column(leaf).max_def_level();
         let chunks = main.groups().filter_map(|(group, rows)| {
             let chunk = main.metadata.row_group(group).column(leaf);

@@ -5,7 +5,7 @@
 
 use std::io::{self, BufReader, Read};
 
-use crate::filters::column::page_header::malformed;
+use crate::thrift::malformed;
 
 /// How far back a copy may reach.
 const REACH: usize = 1 << 16;
