@@ -4,6 +4,8 @@
 
 #[path = "regression/bounds.rs"]
 mod bounds;
+#[path = "regression/faults.rs"]
+mod faults;
 #[allow(dead_code, reason = "shared with the tests of the command line")]
 #[path = "cli/fixture.rs"]
 mod fixture;

@@ -59,7 +59,13 @@ impl Job {
 
     /// `shard-worker verify --all --deep`.
     pub fn verify(&self) -> Outcome {
-        self.command(&["verify", "--all", "--deep"])
+        self.verify_with(&["--all", "--deep"])
+    }
+
+    /// `shard-worker verify` with these arguments.
+    #[allow(dead_code, reason = "not all binaries of tests need it")]
+    pub fn verify_with(&self, arguments: &[&str]) -> Outcome {
+        self.command(&[["verify"].as_slice(), arguments].concat())
     }
 
     fn command(&self, arguments: &[&str]) -> Outcome {

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -98,4 +100,209 @@ fn every_type_of_every_writer_passes_where_it_must_be_written_anew() {
         let original = side.filter(|side| *side == "other").unwrap_or("same");
         python.script("column_types.py", &["check", path, output, original]);
     }
+}
+
+/// Encrypted columns were told as pages without a type.
+#[test]
+fn encrypted_columns_are_named_and_passed_over_where_nothing_needs_them() {
+    let Some(python) = Python::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let path = root.to_str().unwrap();
+    python.script("encrypted.py", &["make", path]);
+    for (output, drop, failing) in [
+        ("out", json!([]), vec!["footer", "key", "place"]),
+        ("dropped", json!(["place"]), vec!["footer", "key"]),
+    ] {
+        let join = json!({"joinFromParquet": {"source": root.join("index.parquet"), "columns": ["number"]}});
+        let steps = json!([{"extractScaffold": {"drop": drop}}, join]);
+        let mut spec = spec(root, "main", output, steps);
+        spec["dataset"]["imageColumn"] = json!("image");
+        spec["columns"] = json!([{"name": "number", "type": "int64"}]);
+        let failures = Job::new(root, output, spec).run().expect(1).failures();
+        let names: Vec<String> = failing
+            .iter()
+            .map(|name| format!("{name}.parquet"))
+            .collect();
+        assert_eq!(
+            failures.keys().collect::<Vec<_>>(),
+            names.iter().collect::<Vec<_>>()
+        );
+        for (shard, reason) in failures {
+            let words = reason.rsplit(&shard).next().unwrap_or_default();
+            assert!(words.contains("is encrypted"), "{shard}: {reason}");
+        }
+    }
+    python.script("encrypted.py", &["check", path]);
+}
+
+fn write(path: &Path, columns: &[(&str, ArrayRef)]) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let batch = RecordBatch::try_from_iter_with_nullable(
+        columns
+            .iter()
+            .map(|(name, array)| (*name, array.clone(), true)),
+    );
+    let batch = batch.unwrap();
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+fn keys() -> ArrayRef {
+    Arc::new(StringArray::from(vec!["k0", "k1", "k2"]))
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let file = open(std::fs::read(path).unwrap());
+    file.roots()
+        .iter()
+        .map(|field| field.name().to_owned())
+        .collect()
+}
+
+/// A shard with a sibling had k and score, one without had k.
+#[test]
+fn shards_without_a_sibling_have_the_columns_of_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let scores: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    for shard in ["a", "b"] {
+        write(
+            &root.join(format!("main/{shard}.parquet")),
+            &[("key", keys())],
+        );
+    }
+    write(
+        &root.join("side/a.parquet"),
+        &[("key", keys()), ("score", scores)],
+    );
+    let source = prefix(&root.join("side"));
+    for (name, merge) in [
+        ("all", json!({"sourcePrefix": source, "required": false})),
+        (
+            "named",
+            json!({"sourcePrefix": source, "required": false, "columns": ["score"]}),
+        ),
+        (
+            "preferred",
+            json!({"sourcePrefix": source, "required": false, "mode": "PreferSidecar"}),
+        ),
+    ] {
+        let mut spec = spec(
+            root,
+            "main",
+            name,
+            json!([{"extractScaffold": {}}, {"mergeFromSidecar": merge}]),
+        );
+        let refused = Job::new(root, name, spec.clone()).run().expect(2);
+        assert!(
+            refused.stderr.contains("column \"score\" is not declared"),
+            "{}",
+            refused.stderr
+        );
+        assert!(!root.join(name).exists(), "{name}");
+
+        spec["columns"] = json!([{"name": "score", "type": "int64"}]);
+        let job = Job::new(root, name, spec);
+        job.run().expect(0);
+        for shard in ["a", "b"] {
+            assert_eq!(
+                names(&root.join(format!("{name}/{shard}.parquet"))),
+                ["key", "score"]
+            );
+        }
+        job.verify().expect(0);
+    }
+}
+
+/// Siblings whose column has another type in each shard make shards that no engine reads together.
+#[test]
+fn verify_compares_the_schemas_of_shards() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let columns: [(&str, ArrayRef); 2] = [
+        ("a", Arc::new(Int64Array::from(vec![1, 2, 3]))),
+        ("b", Arc::new(StringArray::from(vec!["1", "2", "3"]))),
+    ];
+    for (shard, scores) in columns {
+        write(
+            &root.join(format!("main/{shard}.parquet")),
+            &[("key", keys())],
+        );
+        write(
+            &root.join(format!("side/{shard}.parquet")),
+            &[("key", keys()), ("score", scores)],
+        );
+    }
+    let merge = json!({"mergeFromSidecar": {"sourcePrefix": prefix(&root.join("side"))}});
+    let job = Job::new(
+        root,
+        "types",
+        spec(root, "main", "out", json!([{"extractScaffold": {}}, merge])),
+    );
+    job.run().expect(0);
+    let outcome = job.verify().expect(3);
+    assert_eq!(
+        outcome.problems().into_iter().collect::<Vec<_>>(),
+        [("b.parquet".to_owned(), "schema".to_owned())]
+    );
+    let words = "column \"score\" is string, but int64 in a.parquet";
+    assert!(outcome.stdout.contains(words), "{}", outcome.stdout);
+}
+
+/// Without `--deep`, and without a hash to compare with, only the key column was looked at.
+#[test]
+fn verify_opens_every_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    write(
+        &root.join("main/a.parquet"),
+        &[("key", keys()), ("number", numbers)],
+    );
+    let job = Job::new(
+        root,
+        "opens",
+        spec(root, "main", "out", json!([{"extractScaffold": {}}])),
+    );
+    job.run().expect(0);
+    std::fs::remove_dir_all(root.join("out/_sidecar")).unwrap();
+    let path = root.join("out/a.parquet");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let file = open(bytes.clone());
+    let chunk = file.metadata.row_group(0).column(1);
+    let start = shard_worker::parquet_file::chunk_start(chunk) as usize;
+    bytes[start..start + 4].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let outcome = job.verify_with(&["--all"]).expect(3);
+    assert_eq!(outcome.problems()["a.parquet"], "unreadable");
+    assert!(
+        outcome.stdout.contains("column \"number\""),
+        "{}",
+        outcome.stdout
+    );
+}
+
+/// A name with a slip in it dropped nothing, without a word.
+#[test]
+fn a_column_that_is_not_there_is_not_dropped_in_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    write(
+        &root.join("main/a.parquet"),
+        &[("key", keys()), ("place", keys())],
+    );
+    let steps = json!([{"extractScaffold": {"drop": ["plcae"]}}]);
+    let outcome = Job::new(root, "drop", spec(root, "main", "out", steps))
+        .run()
+        .expect(0);
+    assert!(
+        outcome
+            .stderr
+            .contains("there is no column \"plcae\" to drop"),
+        "{}",
+        outcome.stderr
+    );
 }
