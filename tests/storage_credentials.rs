@@ -39,6 +39,11 @@ impl CredentialSource for Numbered {
 
 /// A server that has no object, and the heads of the requests that it got.
 async fn server() -> (StorageConfig, Arc<Mutex<Vec<String>>>) {
+    server_that_refuses(&[]).await
+}
+
+/// As [`server`], but keys of these numbers are refused.
+async fn server_that_refuses(keys: &'static [u32]) -> (StorageConfig, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = StorageConfig {
         endpoint: Some(format!("http://{}", listener.local_addr().unwrap())),
@@ -56,8 +61,15 @@ async fn server() -> (StorageConfig, Arc<Mutex<Vec<String>>>) {
                 let count = connection.read(&mut buffer).await.unwrap();
                 text.push_str(&String::from_utf8_lossy(&buffer[..count]));
             }
+            let is_refused = keys.iter().any(|key| is_signed_by(&text, *key));
             noted.lock().unwrap().push(text);
-            let answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let status = if is_refused {
+                "403 Forbidden"
+            } else {
+                "404 Not Found"
+            };
+            let answer =
+                format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             connection.write_all(answer.as_bytes()).await.unwrap();
         }
     });
@@ -130,4 +142,30 @@ async fn what_a_source_says_when_it_has_none_is_told() {
     assert!(matches!(error, Error::Refused { .. }), "{error:?}");
     assert!(error.to_string().contains("ask the porter"), "{error}");
     assert!(heads.lock().unwrap().is_empty(), "nothing is sent unsigned");
+}
+
+#[tokio::test]
+async fn a_key_that_was_replaced_is_asked_for_as_soon_as_the_old_one_is_refused() {
+    let (config, heads) = server_that_refuses(&[0]).await;
+    let source = source(Some(Duration::from_secs(3600)));
+    let stores = Stores::with_credentials(&config, Arc::clone(&source) as _);
+    ask(&stores).await.unwrap();
+    ask(&stores).await.unwrap();
+    assert_eq!(source.asked.load(Ordering::SeqCst), 2);
+    let heads = heads.lock().unwrap();
+    let keys: Vec<_> = heads.iter().map(|head| is_signed_by(head, 1)).collect();
+    assert_eq!(keys, [false, true, true]);
+}
+
+#[tokio::test]
+async fn refusals_do_not_ask_the_source_again_and_again() {
+    let (config, heads) = server_that_refuses(&[0, 1, 2, 3]).await;
+    let source = source(Some(Duration::from_secs(3600)));
+    let stores = Stores::with_credentials(&config, Arc::clone(&source) as _);
+    for _ in 0..5 {
+        let error = ask(&stores).await.unwrap_err();
+        assert!(error.is_refused(), "{error}");
+    }
+    assert_eq!(source.asked.load(Ordering::SeqCst), 2);
+    assert_eq!(heads.lock().unwrap().len(), 6, "one was sent again");
 }

@@ -205,8 +205,11 @@ impl Target<'_> {
                     epoch,
                     tries,
                 };
-                runners.start(&self.uid, &run, &attempt).await?;
-                self.create_job(&job).await
+                match runners.start(&self.uid, &run, &attempt)? {
+                    true => self.create_job(&job).await,
+                    // Its facts tell when it is there.
+                    false => Ok(()),
+                }
             }
             Action::Scale {
                 name,
@@ -245,6 +248,7 @@ impl Target<'_> {
                 self.applier.identities.forget(&self.uid);
                 Ok(())
             }
+            Action::Abandon { run, prefix } => self.abandon(&run, &prefix).await,
             Action::DeleteObject => self.delete_object().await,
         }
     }
@@ -260,13 +264,28 @@ impl Target<'_> {
         let object = &self.observed.object;
         let identities = &self.applier.identities;
         let stores = identities.stores(object, Some(&hold.prefix)).await?;
-        let key = JobKey {
+        self.applier.runners.hold(&self.key(), stores, hold)?;
+        Ok(())
+    }
+
+    async fn abandon(&self, run: &str, prefix: &str) -> Result<(), ApplyError> {
+        let object = &self.observed.object;
+        let identities = &self.applier.identities;
+        // Without an identity it can only expire.
+        if let Ok(stores) = identities.stores(object, Some(prefix)).await {
+            let runners = &self.applier.runners;
+            runners.abandon(&self.key(), stores, run, prefix);
+            identities.forget(&self.uid);
+        }
+        Ok(())
+    }
+
+    fn key(&self) -> JobKey {
+        JobKey {
             uid: self.uid.clone(),
             namespace: self.namespace.clone(),
             name: self.name.clone(),
-        };
-        self.applier.runners.hold(&key, stores, hold)?;
-        Ok(())
+        }
     }
 
     /// Asks the API server itself: a watch may be behind.

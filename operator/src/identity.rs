@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crds::{SidecarJob, StorageAccess};
 use kube::{Client, ResourceExt};
-use storage::{ChecksumMode, CredentialSource, Peers, StorageConfig, Stores};
+use storage::{ChecksumMode, CredentialSource, HttpClients, Peers, StorageConfig, Stores};
 
 use crate::api_words::api_words;
 use crate::model::Refusal;
@@ -87,6 +87,8 @@ pub struct Identities {
     service_account: Option<(String, String)>,
     own_prefixes: Vec<OwnPrefix>,
     endpoints: Endpoints,
+    /// Of the stores of all jobs.
+    http: Arc<HttpClients>,
     known: Mutex<HashMap<String, (Question, Answer)>>,
 }
 
@@ -111,6 +113,7 @@ impl Identities {
             service_account: rights.service_account,
             own_prefixes: rights.own_prefixes,
             endpoints: Endpoints::new(endpoint, rights.endpoints),
+            http: Arc::default(),
             known: Mutex::default(),
         }
     }
@@ -204,7 +207,7 @@ impl Identities {
                 )),
                 Ok(Choice::Own) => {
                     return Ok(Answer {
-                        stores: Arc::new(Stores::new(&config)),
+                        stores: Arc::new(Stores::sharing(&config, None, &self.http)),
                         is_jobs_own: false,
                     });
                 }
@@ -212,7 +215,7 @@ impl Identities {
             };
         self.check(storage, namespace, source.as_ref()).await?;
         Ok(Answer {
-            stores: Arc::new(Stores::with_credentials(&config, source)),
+            stores: Arc::new(Stores::sharing(&config, Some(source), &self.http)),
             is_jobs_own: true,
         })
     }

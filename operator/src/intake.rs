@@ -44,7 +44,13 @@ pub struct Intake {
 impl Intake {
     /// The object is gone: nothing is done or remembered for it any more.
     pub fn forget(&self, uid: &str) {
-        self.runners.forget(uid);
+        // Its pods may go on for a while: the lock is kept for as long.
+        let (caches, owner) = (Arc::clone(&self.caches), uid.to_owned());
+        let are_gone = move || {
+            let (jobs, pods) = (caches.jobs.keys(&owner), caches.pods.keys(&owner));
+            jobs.is_empty() && pods.is_empty()
+        };
+        self.runners.forget_after(uid, are_gone);
         self.identities.forget(uid);
         self.inquiry.forget(uid);
         self.memory.forget(uid);

@@ -121,6 +121,8 @@ pub struct Scrape {
     pub watches: Vec<Arc<WatchHealth>>,
     /// Which objects have to be looked at.
     pub queue: Arc<Queue<ObjectKey>>,
+    /// Shortest time between two writes of an object's numbers.
+    pub live_status_seconds: i64,
 }
 
 /// The text of a scrape.
@@ -165,6 +167,7 @@ pub fn render(scrape: &Scrape) -> Result<String, MetricError> {
     watches(&registry, &scrape.watches)?;
     invalid_objects(&registry, &scrape.caches)?;
     store_requests(&registry, &scrape.runners)?;
+    budget(&registry, scrape)?;
     if is_leader {
         let known = scrape.caches.sidecar_jobs.all();
         let numbers = known.iter().map(|(key, object)| {
@@ -242,6 +245,26 @@ fn store_requests(registry: &Registry, runners: &Runners) -> Result<(), MetricEr
         register(registry, metric.name, counter)?;
     }
     Ok(())
+}
+
+fn budget(registry: &Registry, scrape: &Scrape) -> Result<(), MetricError> {
+    let runners = &scrape.runners;
+    let budget = runners.budget();
+    let runs = gauges(registry, "sidecarjob_runs")?;
+    for (state, count) in [("live", budget.live()), ("ended", runners.ended())] {
+        runs.with_label_values(&[state]).set(count as f64);
+    }
+    let (reports, lock_ttl) = runners.intervals();
+    let status = budget.status_seconds(scrape.live_status_seconds) as f64;
+    let intervals = gauges(registry, "sidecarjob_interval_seconds")?;
+    for (of, seconds) in [
+        ("reports", reports.as_secs_f64()),
+        ("lock", lock_ttl.as_secs_f64() / 3.0),
+        ("status", status),
+    ] {
+        intervals.with_label_values(&[of]).set(seconds);
+    }
+    gauge(registry, "sidecarjob_work_waiting", budget.waiting() as f64)
 }
 
 fn counters(name: &str) -> Result<CounterVec, MetricError> {

@@ -123,7 +123,7 @@ impl Observer {
             trouble: self.memory.trouble(&uid),
             live_written_ms: self.memory.live_written_ms(&uid),
             random: rand::random(),
-            settings: Arc::clone(&self.settings),
+            settings: self.settings(),
             object,
         };
         Look::Seen(Box::new(observed))
@@ -154,6 +154,24 @@ impl Observer {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Observer {
+    /// As the operator was installed; numbers are written less often where there are many objects.
+    fn settings(&self) -> Arc<Settings> {
+        let installed = &self.settings;
+        let seconds = self
+            .runners
+            .budget()
+            .status_seconds(installed.live_status_seconds);
+        if seconds == installed.live_status_seconds {
+            return Arc::clone(installed);
+        }
+        Arc::new(Settings {
+            live_status_seconds: seconds,
+            ..Settings::clone(installed)
+        })
     }
 }
 

@@ -150,6 +150,7 @@ async fn put_together(arguments: &Arguments) -> anyhow::Result<Parts> {
     let leadership = election.leadership();
 
     let settings = Arc::new(arguments.settings());
+    let live_status_seconds = settings.live_status_seconds;
     let lock_ttl = ttl_from_environment().map_err(anyhow::Error::msg)?;
     let pace = Pace {
         lock_ttl,
@@ -219,6 +220,7 @@ async fn put_together(arguments: &Arguments) -> anyhow::Result<Parts> {
         leadership,
         watches: watches.clone(),
         queue,
+        live_status_seconds,
     }));
     Ok(Parts {
         client,

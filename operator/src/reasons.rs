@@ -92,6 +92,10 @@ reasons! {
     PREFIX_CONFLICT = "PrefixConflict";
     /// The store refuses access; asked for again now and then.
     ACCESS_DENIED = "AccessDenied";
+    /// There is no such bucket; asked for again now and then.
+    BUCKET_NOT_FOUND = "BucketNotFound";
+    /// The store can't be worked with; asked for again now and then.
+    STORE_UNUSABLE = "StoreUnusable";
     /// The plan can't be made for another reason.
     PLAN_IMPOSSIBLE = "PlanImpossible";
     /// The output prefix can't be locked, for a reason that waiting doesn't mend.

@@ -129,7 +129,7 @@ impl Error {
             Self::Usage(_)
                 | Self::Manifest(_)
                 | Self::SideInput { .. }
-                | Self::Storage(storage::Error::Invalid { .. })
+                | Self::Storage(storage::Error::Invalid { .. } | storage::Error::NoBucket { .. })
         )
     }
 

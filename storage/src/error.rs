@@ -32,6 +32,13 @@ pub enum Error {
         uri: String,
     },
 
+    /// There is no bucket for any object.
+    #[error("{uri}: there is no such bucket; check its name, the endpoint and the region")]
+    NoBucket {
+        /// The object or prefix.
+        uri: String,
+    },
+
     /// A write-once object is there already, with other bytes.
     #[error("{uri} exists already and holds other bytes; it was not overwritten")]
     Exists {
@@ -165,6 +172,7 @@ impl Error {
     pub fn uri(&self) -> &str {
         match self {
             Self::NotFound { uri }
+            | Self::NoBucket { uri }
             | Self::Exists { uri }
             | Self::Changed { uri }
             | Self::Refused { uri, .. }

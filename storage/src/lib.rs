@@ -28,7 +28,7 @@ mod watched;
 pub use credentials::{CredentialSource, Credentials};
 pub use error::{Cause, Error, Result, Scope};
 pub use open::{AccessKey, ChecksumMode, Peers, StorageConfig, Stores};
-pub use s3::{WebIdentity, assume_role_with_web_identity};
+pub use s3::{HttpClients, WebIdentity, assume_role_with_web_identity};
 pub use store::{
     ETag, Leftover, ListPage, ObjectMeta, Payload, Permit, Published, PutCondition, RequestCounts,
     Store, Withheld,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::credentials::CredentialSource;
 use crate::error::Result;
 use crate::local::LocalStore;
-use crate::s3::{Connection, S3Store};
+use crate::s3::{Connection, HttpClients, S3Store};
 use crate::store::{RequestCounts, Store};
 use crate::uri::Location;
 
@@ -147,19 +147,32 @@ pub struct Stores {
 impl Stores {
     /// Nothing is read or connected before a store is used.
     pub fn new(config: &StorageConfig) -> Self {
-        Self::connected(config, Connection::new(config, None))
+        Self::connected(config, None, Arc::default())
     }
 
     /// Stores that are reached with the credentials of `source`; `config.access_key` and the
     /// AWS chain are not looked at.
     pub fn with_credentials(config: &StorageConfig, source: Arc<dyn CredentialSource>) -> Self {
-        Self::connected(config, Connection::new(config, Some(source)))
+        Self::connected(config, Some(source), Arc::default())
     }
 
-    fn connected(config: &StorageConfig, connection: Connection) -> Self {
+    /// Stores that share HTTP clients with others; without a source as [`Stores::new`].
+    pub fn sharing(
+        config: &StorageConfig,
+        source: Option<Arc<dyn CredentialSource>>,
+        http: &Arc<HttpClients>,
+    ) -> Self {
+        Self::connected(config, source, Arc::clone(http))
+    }
+
+    fn connected(
+        config: &StorageConfig,
+        source: Option<Arc<dyn CredentialSource>>,
+        http: Arc<HttpClients>,
+    ) -> Self {
         Self {
             config: config.clone(),
-            connection: Arc::new(connection),
+            connection: Arc::new(Connection::new(config, source, http)),
             opened: Mutex::new(HashMap::new()),
         }
     }

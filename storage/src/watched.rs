@@ -54,6 +54,7 @@ fn is_store_failure(error: &Error) -> bool {
         | Error::BadAnswer { .. }
         | Error::Io { .. } => true,
         Error::NotFound { .. }
+        | Error::NoBucket { .. }
         | Error::Exists { .. }
         | Error::Changed { .. }
         | Error::Withheld { .. }

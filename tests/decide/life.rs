@@ -209,8 +209,14 @@ fn the_whole_way_without_a_canary() {
     // The API server has the end: the lock is given up.
     let decision = scene.step();
     assert_eq!(scene.actions(&decision), ["Release"]);
+    // Should the process have ended before it did so, the next one does, for as long as the lock
+    // may not have expired.
     scene.facts = None;
     let before = scene.status().clone();
+    let decision = scene.step();
+    assert_eq!(scene.actions(&decision), ["Abandon"]);
+    assert_eq!(*scene.status(), before);
+    scene.wait(900);
     let decision = scene.step();
     assert_eq!(scene.actions(&decision), Vec::<String>::new());
     assert_eq!(*scene.status(), before);

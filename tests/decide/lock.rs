@@ -162,10 +162,16 @@ fn a_refused_plan_ends_the_run_and_a_better_spec_begins_another() {
 
 #[test]
 fn access_that_is_refused_is_waited_for() {
+    for reason in ["AccessDenied", "BucketNotFound", "StoreUnusable"] {
+        waits_for_access(reason);
+    }
+}
+
+fn waits_for_access(reason: &str) {
     let mut scene = Scene::held(json!({}));
     scene.facts().lock = LockFacts::Acquiring;
     scene.facts().plan = PlanFacts::Refused {
-        reason: "AccessDenied".to_owned(),
+        reason: reason.to_owned(),
         message: "s3://bucket/sidecar/: access denied".to_owned(),
     };
     let decision = scene.step();
@@ -174,8 +180,8 @@ fn access_that_is_refused_is_waited_for() {
         [
             "Hold",
             "phase Stalled",
-            "Ready=False AccessDenied",
-            "Stalled=True AccessDenied"
+            &format!("Ready=False {reason}"),
+            &format!("Stalled=True {reason}"),
         ]
     );
     scene.facts().plan = PlanFacts::None;

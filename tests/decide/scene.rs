@@ -366,6 +366,7 @@ impl Scene {
             Action::Settle { batch, attempt } => format!("Settle {batch}/{attempt}"),
             Action::Seal => "Seal".to_owned(),
             Action::Release => "Release".to_owned(),
+            Action::Abandon { .. } => "Abandon".to_owned(),
             Action::DeleteObject => "DeleteObject".to_owned(),
         }
     }

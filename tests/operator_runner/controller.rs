@@ -158,8 +158,8 @@ impl Controller {
         .await
     }
 
-    /// Starts an attempt at a batch.
-    pub async fn start(&self, batch: u32, attempt: u32, items: &[Item]) -> Result<(), RunnerError> {
+    /// Asks for an attempt at a batch; whether its file is there.
+    pub fn ask(&self, batch: u32, attempt: u32, items: &[Item]) -> Result<bool, RunnerError> {
         let epoch = match self.facts().lock {
             LockFacts::Held { epoch } => epoch,
             _ => 0,
@@ -171,9 +171,22 @@ impl Controller {
             epoch,
             tries: attempt - 1,
         };
-        self.runners
-            .start(&self.job.uid, &self.hold.run, &attempt)
-            .await
+        self.runners.start(&self.job.uid, &self.hold.run, &attempt)
+    }
+
+    /// Starts an attempt at a batch: asks for it until its file is there.
+    pub async fn start(
+        &mut self,
+        batch: u32,
+        attempt: u32,
+        items: &[Item],
+    ) -> Result<(), RunnerError> {
+        // Written in the background: asked for again whenever there is news.
+        while !self.ask(batch, attempt, items)? {
+            let woken = tokio::time::timeout(DEADLINE, self.woken.recv()).await;
+            woken.unwrap_or_else(|_| panic!("still {:#?}", self.facts()));
+        }
+        Ok(())
     }
 
     /// Settles an attempt: the items that were lost.

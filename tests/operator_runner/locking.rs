@@ -1,6 +1,7 @@
 //! The writer lock: held, waited for, lost, and found again after a restart.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use operator::model::{LockFacts, PlanFacts};
 use operator::runner::RunnerError;
@@ -9,6 +10,7 @@ use storage::state::identity::named;
 use storage::state::lock::{Identity, LockFile, LockState, claim, hold, release};
 use storage::{AccessKey, StorageConfig, Stores};
 use time::OffsetDateTime;
+use tokio::sync::Notify;
 
 use crate::controller::{Controller, pace};
 use crate::everywhere;
@@ -23,6 +25,10 @@ everywhere! {
     loss => a_lock_that_is_lost_is_asked_for_again;
     swap => other_stores_go_on_with_the_lock;
     forgetting => an_object_that_goes_gives_its_lock_up;
+    claiming => an_object_that_goes_while_it_takes_the_lock_gives_it_up;
+    leaving => the_lock_is_kept_until_the_pods_of_an_object_have_gone;
+    left => a_lock_that_was_left_at_the_end_is_given_up;
+    hostile => a_lock_that_is_too_large_stops_that_run_alone;
 }
 
 async fn lock_file(place: &Place) -> LockFile {
@@ -199,6 +205,119 @@ async fn an_object_that_goes_gives_its_lock_up(place: Place) {
     controller.runners.forget(&controller.job.uid);
     controller.restart().await;
     assert_eq!(lock_file(&place).await.state, LockState::Released);
+}
+
+/// Waits until the lock file is in such a state.
+async fn until_lock_is(place: &Place, state: LockState) {
+    let start = std::time::Instant::now();
+    loop {
+        let found = place.output().read(WRITER).await;
+        let file = found.map(|(_, bytes)| serde_json::from_slice::<LockFile>(&bytes).unwrap());
+        if file.as_ref().is_ok_and(|file| file.state == state) {
+            return;
+        }
+        assert!(start.elapsed().as_secs() < 60, "{file:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+async fn an_object_that_goes_while_it_takes_the_lock_gives_it_up(place: Place) {
+    // Somebody is about to take a prefix inside, which is waited for.
+    let now = OffsetDateTime::now_utc();
+    let other = Identity {
+        holder: named("elsewhere/other", "another uid"),
+        run: RunId::generate(),
+        digest: "other".to_owned(),
+        epoch: None,
+    };
+    let theirs = claim(None, &other, now, std::time::Duration::from_secs(600));
+    let bytes = serde_json::to_vec(&theirs).unwrap();
+    write(&*place.store("out/inner/"), WRITER, bytes).await;
+    let mut controller = Controller::new(&place, "a");
+    controller.hold();
+    until_lock_is(&place, LockState::Claiming).await;
+    controller.runners.forget(&controller.job.uid);
+    controller.restart().await;
+    assert_eq!(lock_file(&place).await.state, LockState::Released);
+}
+
+async fn the_lock_is_kept_until_the_pods_of_an_object_have_gone(place: Place) {
+    let mut controller = Controller::new(&place, "a");
+    controller.held().await;
+    let are_gone = Arc::new(AtomicBool::new(false));
+    let asked = Arc::new(Notify::new());
+    let ask = {
+        let (are_gone, asked) = (Arc::clone(&are_gone), Arc::clone(&asked));
+        move || {
+            asked.notify_one();
+            are_gone.load(Ordering::SeqCst)
+        }
+    };
+    controller.runners.forget_after(&controller.job.uid, ask);
+    assert_eq!(controller.runners.facts(&controller.job.uid), None);
+    // When it is asked and asked again, nothing was given up in between.
+    for _ in 0..3 {
+        asked.notified().await;
+    }
+    assert_eq!(lock_file(&place).await.state, LockState::Held);
+    are_gone.store(true, Ordering::SeqCst);
+    until_lock_is(&place, LockState::Released).await;
+}
+
+async fn a_lock_that_was_left_at_the_end_is_given_up(place: Place) {
+    let mut controller = Controller::new(&place, "a");
+    controller.held().await;
+    // The process ends, with the lock held, when the end of the run was already written.
+    controller.restart().await;
+    assert_eq!(lock_file(&place).await.state, LockState::Held);
+    let abandon = |controller: &Controller, run: &str| {
+        let (runners, job) = (&controller.runners, &controller.job);
+        let stores = Arc::clone(&place.stores);
+        runners.abandon(job, stores, run, &controller.hold.prefix);
+        assert_eq!(controller.facts().lock, LockFacts::Released);
+    };
+    // That of another run is none of its affair.
+    abandon(&controller, RunId::generate().as_str());
+    controller.restart().await;
+    assert_eq!(lock_file(&place).await.state, LockState::Held);
+    let run = controller.hold.run.clone();
+    abandon(&controller, &run);
+    controller.restart().await;
+    assert_eq!(lock_file(&place).await.state, LockState::Released);
+}
+
+async fn a_lock_that_is_too_large_stops_that_run_alone(place: Place) {
+    write(&*place.output(), WRITER, vec![b' '; 1 << 20]).await;
+    let mut controller = Controller::new(&place, "a");
+    controller.hold();
+    let (reason, message) = controller
+        .until(|facts| match &facts.plan {
+            PlanFacts::Refused { reason, message } => Some((reason.clone(), message.clone())),
+            _ => None,
+        })
+        .await;
+    assert_eq!(reason, "OutputUnusable");
+    assert!(message.contains("no more than 65536 are read"), "{message}");
+    let mut other = Controller::of(&place, "b", "elsewhere/", RunId::generate().as_str());
+    other.held().await;
+}
+
+/// A bucket that isn't there is no matter of access.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_bucket_is_told_as_such() {
+    let Some(place) = Place::bucket() else {
+        return;
+    };
+    let mut controller = Controller::new(&place, "a");
+    controller.hold.prefix = "s3://no-such-bucket/out/".to_owned();
+    controller.hold();
+    let reason = controller
+        .until(|facts| match &facts.plan {
+            PlanFacts::Refused { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+        .await;
+    assert_eq!(reason, "BucketNotFound");
 }
 
 /// Access that is refused waits for a person, and is granted without a restart.

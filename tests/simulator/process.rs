@@ -226,6 +226,8 @@ impl World {
                 true
             }
             Action::EndPod { name, .. } => panic!("no pod of these stories hangs: {name}"),
+            // What a process before this one left expires in these stories.
+            Action::Abandon { .. } => true,
             Action::DeleteObject => panic!("no object of these stories has a time to live"),
         }
     }

@@ -59,7 +59,7 @@ impl From<RunnerError> for ApplyError {
             | RunnerError::OtherItems { .. } => Self::Outdated {
                 what: format!("the run ({error})"),
             },
-            RunnerError::State(_) | RunnerError::TimedOut { .. } => Self::Runner(error),
+            RunnerError::State(_) => Self::Runner(error),
         }
     }
 }

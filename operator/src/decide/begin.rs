@@ -107,7 +107,7 @@ pub(super) fn replace(draft: &mut Draft<'_>, wanted: Wanted) {
         .run
         .as_ref()
         .is_none_or(|facts| facts.lock == LockFacts::Released);
-    if !is_released {
+    if !is_released && observed.jobs.is_empty() {
         draft.actions.push(Action::Release);
     }
     if !observed.jobs.is_empty() || !is_released {

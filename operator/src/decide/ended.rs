@@ -11,6 +11,9 @@ use super::wanted::Wanted;
 use crate::model::{Action, LockFacts};
 use crate::reasons::types;
 
+/// So long after the end of a run it is worth a look whether its lock was given up.
+const LOCK_IS_LEFT_FOR_SECONDS: i64 = 900;
+
 pub(super) fn decide(draft: &mut Draft<'_>, run: &RunStatus, wanted: Result<Wanted, String>) {
     draft.requeue = RESTING;
     stay(draft);
@@ -22,9 +25,13 @@ pub(super) fn decide(draft: &mut Draft<'_>, run: &RunStatus, wanted: Result<Want
         .run
         .as_ref()
         .is_some_and(|facts| facts.lock != LockFacts::Released);
-    if is_held {
+    // The lock is given up last: until its pods are gone somebody else's would meet them.
+    if is_held && observed.jobs.is_empty() {
         draft.actions.push(Action::Release);
+    } else if is_held {
+        draft.look_again_in(5);
     }
+    abandon(draft, run);
     let is_free = observed.jobs.is_empty() && !is_held && !draft.is_suspended();
     match next(draft, run, wanted) {
         Next::Begin(wanted, terms) if is_free => begin::begin(draft, &wanted, &terms),
@@ -34,6 +41,19 @@ pub(super) fn decide(draft: &mut Draft<'_>, run: &RunStatus, wanted: Result<Want
             expire(draft, run);
         }
         Next::Nothing => expire(draft, run),
+    }
+}
+
+/// A process before this one may have ended before it gave the lock up. After a while it has
+/// expired anyhow.
+fn abandon(draft: &mut Draft<'_>, run: &RunStatus) {
+    let finished = run.finished_at.as_ref();
+    let is_recent = finished.is_some_and(|at| draft.seconds_since(at.0) < LOCK_IS_LEFT_FOR_SECONDS);
+    if draft.observed.run.is_none() && draft.observed.jobs.is_empty() && is_recent {
+        draft.actions.push(Action::Abandon {
+            run: run.name.clone(),
+            prefix: draft.before.output.clone().unwrap_or_default(),
+        });
     }
 }
 

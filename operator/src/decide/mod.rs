@@ -72,7 +72,7 @@ pub fn report(observed: &Observed, now: Timestamp) -> Decision {
 
 fn draw_up(observed: &Observed, now: Timestamp, is_undone: bool) -> Decision {
     if observed.object.metadata.deletion_timestamp.is_some() {
-        return leaving();
+        return leaving(observed);
     }
     let mut draft = Draft::new(observed, now);
     draft.is_undone = is_undone;
@@ -94,11 +94,16 @@ fn draw_up(observed: &Observed, now: Timestamp, is_undone: bool) -> Decision {
     draft.finish()
 }
 
-/// The object goes, and its Jobs with it, by their owner references. The output stays.
-fn leaving() -> Decision {
+/// The object goes, and its Jobs with it, by their owner references. The output stays, and so does
+/// the lock until its pods have gone.
+fn leaving(observed: &Observed) -> Decision {
+    let (actions, seconds) = match observed.jobs.is_empty() {
+        true => (vec![Action::Release], 600),
+        false => (Vec::new(), 5),
+    };
     Decision {
-        actions: vec![Action::Release],
-        requeue: Duration::from_secs(600),
+        actions,
+        requeue: Duration::from_secs(seconds),
         ..Decision::default()
     }
 }

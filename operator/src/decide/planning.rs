@@ -14,7 +14,12 @@ pub(super) fn is_refused(draft: &mut Draft<'_>, facts: &RunFacts) -> bool {
     let PlanFacts::Refused { reason, message } = &facts.plan else {
         return false;
     };
-    if reason == reasons::ACCESS_DENIED {
+    let may_be_mended = [
+        reasons::ACCESS_DENIED,
+        reasons::BUCKET_NOT_FOUND,
+        reasons::STORE_UNUSABLE,
+    ];
+    if may_be_mended.contains(&reason.as_str()) {
         let standing = Standing::new(Phase::Stalled, Course::Stuck, reason, message.clone());
         draft.stand(standing);
     } else {

@@ -193,6 +193,24 @@ pub const CATALOGUE: &[Metric] = &[
         "Answers of object stores that asked to slow down",
     ),
     metric(
+        "sidecarjob_runs",
+        Kind::Gauge,
+        &["state"],
+        "Runs by state: live ones are worked on, of ended ones a summary is kept",
+    ),
+    metric(
+        "sidecarjob_interval_seconds",
+        Kind::Gauge,
+        &["of"],
+        "How often each live run has its reports read, its lock renewed and its numbers written; longer with many runs",
+    ),
+    metric(
+        "sidecarjob_work_waiting",
+        Kind::Gauge,
+        &[],
+        "Plans and seals that wait for others to end, so that memory stays bounded",
+    ),
+    metric(
         "sidecarjob_leader",
         Kind::Gauge,
         &[],

@@ -48,7 +48,8 @@ pub enum Action {
     },
     /// Make the plan of the run that is held.
     Plan,
-    /// Write the file of an attempt, then (and only then) create its Job. If a Job of that name
+    /// See to it that the file of an attempt is written, and if it is there create its Job; else it
+    /// is asked for again once the facts have changed. If a Job of that name
     /// exists and is controlled by the object, that is success. Before, one live read makes sure
     /// that `after`, the Job of the attempt before, is gone or has ended.
     Start {
@@ -110,6 +111,13 @@ pub enum Action {
     Seal,
     /// Stop the background work and give up the lock.
     Release,
+    /// Give up the lock of a run that is over, should a process before this one have left it.
+    Abandon {
+        /// The run.
+        run: String,
+        /// Effective output prefix.
+        prefix: String,
+    },
     /// Delete the SidecarJob itself: its time to live is over.
     DeleteObject,
 }

@@ -76,8 +76,9 @@ pub enum PlanFacts {
     Made(PlanTotals),
     /// Refused for a reason that no retry mends; in words with the way out.
     Refused {
-        /// Reason word, such as `PrefixConflict` or `NoShards`. `AccessDenied` may be granted yet:
-        /// the run waits. Everything else ends the run.
+        /// Reason word, such as `PrefixConflict` or `NoShards`. `AccessDenied` may be granted yet,
+        /// and what `BucketNotFound` or `StoreUnusable` is about be mended: the run waits.
+        /// Everything else ends the run.
         reason: String,
         /// In words.
         message: String,

@@ -13,6 +13,7 @@ use storage::state::batch::Batch;
 use storage::state::report::{ChunkReport, ChunkState, Counts};
 use time::OffsetDateTime;
 
+use super::bounds::NAMES;
 use super::window::{Sample, Window};
 use crate::model::{AttemptFacts, BatchFacts, FailureNote, Item, ProgressFacts, Settled};
 
@@ -225,6 +226,12 @@ impl Book {
         self.sample = Sample::default();
     }
 
+    /// Whether an attempt is there, and has these items.
+    pub(super) fn has_attempt(&self, batch: u32, attempt: u32, items: &[Item]) -> Option<bool> {
+        let known = self.attempt(batch, attempt)?;
+        Some(known.items == items)
+    }
+
     /// First chunks of all items.
     pub(super) fn all(&self) -> Vec<u64> {
         self.items.keys().copied().collect()
@@ -404,23 +411,27 @@ impl Book {
     }
 }
 
-/// Position of a name in a list; one that is new goes to its end.
-fn position(names: &mut Vec<String>, name: &str) -> u32 {
+/// Position of a name in a list; one that is new goes to its end, while there is room.
+fn position(names: &mut Vec<String>, name: &str) -> Option<u32> {
     let known = names.iter().position(|known| known == name);
-    let position = known.unwrap_or_else(|| {
-        names.push(name.to_owned());
-        names.len() - 1
-    });
-    u32::try_from(position).unwrap_or(u32::MAX)
+    let position = match known {
+        Some(position) => position,
+        None if names.len() == NAMES => return None,
+        None => {
+            names.push(name.to_owned());
+            names.len() - 1
+        }
+    };
+    u32::try_from(position).ok()
 }
 
 /// The counts of an item's columns, by their positions.
 fn nulls(columns: &mut Vec<String>, counts: &Counts) -> Box<[(u32, u64, u64)]> {
     let counts = counts.columns.iter();
     counts
-        .map(|(name, column)| {
+        .filter_map(|(name, column)| {
             let rows = column.populated + column.null;
-            (position(columns, name), column.null, rows)
+            Some((position(columns, name)?, column.null, rows))
         })
         .collect()
 }
@@ -434,8 +445,10 @@ fn row_errors(
 ) -> Box<[(u32, u64)]> {
     let mut all: BTreeMap<u32, u64> = known.into_iter().collect();
     for (reason, errors) in &counts.row_errors {
-        let rows = all.entry(position(reasons, reason)).or_default();
-        *rows = errors.rows.max(*rows);
+        if let Some(position) = position(reasons, reason) {
+            let rows = all.entry(position).or_default();
+            *rows = errors.rows.max(*rows);
+        }
     }
     all.into_iter().collect()
 }

@@ -10,6 +10,7 @@ use storage::state::{StateError, frozen_job, layout, plan::PlanSummary};
 use time::OffsetDateTime;
 
 use super::book::milliseconds;
+use super::bounds;
 use super::lock;
 use super::planner;
 use super::session::Session;
@@ -24,13 +25,7 @@ const READS_IN_FLIGHT: usize = 32;
 pub(super) async fn follow(session: Arc<Session>) {
     if let Err(error) = open(&session).await {
         let message = format!("what run {} left can't be read: {error}", session.run);
-        session.update(|facts| {
-            facts.plan = PlanFacts::Refused {
-                reason: "RunUnreadable".to_owned(),
-                message,
-            };
-        });
-        return;
+        return session.refuse("RunUnreadable", message);
     }
     let mut silence = Silence::new(session.pace.silent_after);
     loop {
@@ -51,7 +46,7 @@ pub(super) async fn follow(session: Arc<Session>) {
             let silent = silence.look(milliseconds(now), versions);
             session.update(|facts| facts.silent = silent);
         }
-        tokio::time::sleep(session.pace.follow_every).await;
+        tokio::time::sleep(session.budget.looks(session.pace.follow_every)).await;
     }
 }
 
@@ -93,7 +88,8 @@ async fn read_plan(session: &Session) -> Result<Option<PlanSummary>, Failed> {
 
 async fn read_batches(session: &Session) -> Result<Vec<Batch>, Failed> {
     let output = session.output()?;
-    let files = output.list_folder(&layout::batches(&session.run)).await?;
+    let folder = layout::batches(&session.run);
+    let files = output.list_bounded(&folder, bounds::BATCHES).await?;
     let numbers: Vec<_> = files
         .iter()
         .filter_map(|file| layout::parse_batch(&file.key))
@@ -102,11 +98,13 @@ async fn read_batches(session: &Session) -> Result<Vec<Batch>, Failed> {
         let output = Arc::clone(&output);
         async move { Batch::read(&*output, &run, batch, attempt).await }
     });
-    let batches = reads.buffered(READS_IN_FLIGHT);
-    Ok(batches
-        .try_filter_map(async |batch| Ok(batch))
-        .try_collect()
-        .await?)
+    let mut reads = reads.buffered(READS_IN_FLIGHT);
+    let mut batches = Vec::new();
+    while let Some(batch) = reads.try_next().await? {
+        batches.extend(batch);
+        bounds::check_items(&batches)?;
+    }
+    Ok(batches)
 }
 
 /// Reads those reports of items that have changed; `items` are first chunks, ascending.
@@ -137,13 +135,21 @@ async fn look_once(session: &Session, items: &[u64]) -> Result<(), Failed> {
     let mut reads = stream::iter(news)
         .map(|(first, etag)| {
             let output = Arc::clone(&output);
-            async move { (first, etag, ChunkReport::read(&*output, run, first).await) }
+            async move {
+                let _leave = session.budget.report().await;
+                (first, etag, ChunkReport::read(&*output, run, first).await)
+            }
         })
         .buffer_unordered(READS_IN_FLIGHT);
     while let Some((first, etag, read)) = reads.next().await {
         let report = match read {
             Ok(report) => report,
             Err(error @ StateError::Storage(_)) => return Err(error.into()),
+            Err(error) if bounds::is_hostile(&error) => {
+                let message = format!("a report of run {run} can't be read: {error}");
+                session.refuse("RunUnreadable", message);
+                return Err(error.into());
+            }
             // It says nothing then; the item counts as lost once its Job is over.
             Err(error) => {
                 tracing::warn!(%run, %error, "a report is passed over");

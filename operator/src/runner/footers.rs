@@ -6,11 +6,14 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use storage::{Error, ObjectMeta, Store};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Read at first: most footers are shorter.
 const TAIL: u64 = 64 << 10;
-/// Longer ones are no footers that we wait for.
-const LONGEST_FOOTER: u64 = 64 << 20;
+/// Longer ones are no footers that we wait for: parsed, they may take thirty times as much.
+const LONGEST_FOOTER: u64 = 8 << 20;
+/// Footers that are longer than most are read one at a time, whatever they are footers of.
+static LARGE: Semaphore = Semaphore::const_new(1);
 /// What follows a footer: its length and the magic bytes.
 const TRAILER: u64 = 8;
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -53,7 +56,8 @@ pub(super) async fn look_at(store: &dyn Store, objects: &[ObjectMeta]) -> Result
 }
 
 async fn look(store: &dyn Store, object: &ObjectMeta) -> Result<Look, Error> {
-    let bytes = match read_footer(store, object).await {
+    let mut leave = None;
+    let bytes = match read_footer(store, object, &mut leave).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(words)) => return Ok(Look::Unreadable(words)),
         Err(error @ (Error::Unavailable { .. } | Error::Io { .. })) => return Err(error),
@@ -66,13 +70,15 @@ async fn look(store: &dyn Store, object: &ObjectMeta) -> Result<Look, Error> {
             .unwrap_or_else(|_| Look::Unreadable("the parser failed on its footer".to_owned()))
     };
     let parsed = tokio::task::spawn_blocking(parse).await;
+    drop(leave);
     Ok(parsed.unwrap_or_else(|error| Look::Unreadable(error.to_string())))
 }
 
-/// The bytes of the footer, or in words why there is none.
+/// The bytes of the footer, or in words why there is none. A large one needs `leave`.
 async fn read_footer(
     store: &dyn Store,
     object: &ObjectMeta,
+    leave: &mut Option<SemaphorePermit<'static>>,
 ) -> Result<Result<Bytes, String>, Error> {
     let size = object.size;
     let mut tail = TAIL.min(size);
@@ -103,6 +109,8 @@ async fn read_footer(
             return Ok(Ok(bytes.slice(start..start + length as usize)));
         }
         tail = needed;
+        // It is never closed.
+        *leave = LARGE.acquire().await.ok();
     }
 }
 

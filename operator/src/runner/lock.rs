@@ -8,6 +8,7 @@ use storage::state::identity::named;
 use storage::state::lock::{Identity, Tenure};
 use storage::state::writer::{AcquireError, LockRequest, WriterLock};
 
+use super::bounds::name;
 use super::session::Session;
 use super::trouble::{self, Remedy};
 use crate::model::{LockFacts, PlanFacts};
@@ -90,7 +91,8 @@ async fn acquire(session: &Session) -> WriterLock {
                 facts.lock = LockFacts::Waiting { holder };
                 facts.plan = without_refusal(&facts.plan);
             });
-            wait(session, jittered(session.pace.ask_again)).await;
+            let pause = session.budget.claims(session.pace.ask_again);
+            wait(session, jittered(pause)).await;
             continue;
         }
         failures += 1;
@@ -101,18 +103,13 @@ async fn acquire(session: &Session) -> WriterLock {
                 session.rest(failures).await;
             }
             remedy => {
-                let reason = match remedy {
-                    Remedy::Access => "AccessDenied",
+                let reason = match (remedy, &error) {
+                    (Remedy::Access, AcquireError::Storage(error)) => trouble::access(error),
                     _ => "OutputUnusable",
                 };
                 let message = format!("can't {WHAT} of {}: {error}", session.hold.prefix);
                 session.trouble(WHAT, None);
-                session.update(|facts| {
-                    facts.plan = PlanFacts::Refused {
-                        reason: reason.to_owned(),
-                        message,
-                    };
-                });
+                session.refuse(reason, message);
                 wait(session, jittered(session.pace.longest_pause)).await;
             }
         }
@@ -153,7 +150,7 @@ async fn try_acquire(session: &Session) -> Result<WriterLock, AcquireError> {
         epoch: None,
     };
     let mut request = LockRequest::new(output, ancestors, identity);
-    request.ttl = session.pace.lock_ttl;
+    request.ttl = session.budget.lock_ttl(session.pace.lock_ttl);
     WriterLock::acquire(request).await
 }
 
@@ -161,7 +158,10 @@ async fn try_acquire(session: &Session) -> Result<WriterLock, AcquireError> {
 fn describe(by: &Tenure) -> String {
     format!(
         "{} on {}, run {}, epoch {}",
-        by.holder.name, by.holder.host, by.run, by.epoch
+        name(&by.holder.name),
+        name(&by.holder.host),
+        by.run,
+        by.epoch
     )
 }
 

@@ -11,6 +11,7 @@
 //! | `lock` | takes the writer lock, asks again while somebody else has it, notices its loss |
 //! | `planner` | lists main against the output, writes the plan |
 //! | `follower` | reads the reports of unfinished items |
+//! | `budget`, `bounds` | what all runs share, and how much is kept of each |
 //! | `book` | what is known of each item, and the sums over them; pure |
 //! | `window` | what was finished lately; pure |
 //! | `silence` | items of which nothing has been heard for long; pure |
@@ -27,6 +28,9 @@
 //! now and then, and the refusal goes from the facts when it is granted.
 
 mod book;
+mod bounds;
+pub mod budget;
+mod ending;
 mod failures;
 mod follower;
 mod footers;
@@ -48,10 +52,11 @@ use std::time::Duration;
 use storage::state::RunId;
 use storage::state::writer::DEFAULT_TTL;
 use storage::{RequestCounts, Stores};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::model::{Item, LockFacts, RunFacts};
+use budget::Budget;
 use session::Session;
 pub use trouble::Failed;
 
@@ -121,6 +126,8 @@ pub struct Pace {
     pub longest_pause: Duration,
     /// How long the release of a lock may take.
     pub release_within: Duration,
+    /// How long the lock of an object that is gone is kept for pods that have not gone yet.
+    pub pods_go_within: Duration,
 }
 
 impl Default for Pace {
@@ -134,6 +141,7 @@ impl Default for Pace {
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(30),
             release_within: Duration::from_secs(5),
+            pods_go_within: Duration::from_secs(120),
         }
     }
 }
@@ -166,29 +174,23 @@ pub enum RunnerError {
         /// The attempt.
         attempt: u32,
     },
-    /// A name, a URI or a state file that can't be worked with, or a store that fails.
+    /// A name that can't be worked with.
     #[error(transparent)]
     State(#[from] storage::state::StateError),
-    /// The store did not answer in time.
-    #[error("{prefix}: the store has not answered within {seconds} s")]
-    TimedOut {
-        /// The prefix.
-        prefix: String,
-        /// Seconds waited.
-        seconds: u64,
-    },
 }
-
-/// How long a batch file may take to be written: a reconcile waits for it.
-const START_WITHIN: Duration = Duration::from_secs(30);
 
 /// The background work of all SidecarJobs, by uid.
 #[derive(Debug)]
 pub struct Runners {
     pace: Pace,
     wake: mpsc::UnboundedSender<String>,
+    budget: Arc<Budget>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
+    /// Of runs whose work is over: a few kilobytes each.
+    summaries: Mutex<HashMap<String, Arc<RunFacts>>>,
     ending: Mutex<JoinSet<()>>,
+    /// The process ends: nothing is waited for any more.
+    stopping: watch::Sender<bool>,
     /// Requests of sessions that are gone.
     past_requests: Mutex<RequestCounts>,
 }
@@ -200,8 +202,11 @@ impl Runners {
         let runners = Self {
             pace,
             wake,
+            budget: Arc::default(),
             sessions: Mutex::default(),
+            summaries: Mutex::default(),
             ending: Mutex::default(),
+            stopping: watch::channel(false).0,
             past_requests: Mutex::default(),
         };
         (runners, woken)
@@ -210,7 +215,33 @@ impl Runners {
     /// What is known of the object's run; `None` if nothing was asked for since the operator
     /// started.
     pub fn facts(&self, uid: &str) -> Option<Arc<RunFacts>> {
-        Some(self.session(uid)?.facts())
+        match self.session(uid) {
+            Some(session) => Some(session.facts()),
+            None => lock(&self.summaries).get(uid).cloned(),
+        }
+    }
+
+    /// What all runs share.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Runs whose work is over, of which a summary is kept.
+    pub fn ended(&self) -> usize {
+        lock(&self.summaries).len()
+    }
+
+    /// How often reports are looked at and how long a lock lives, with as many runs as there are.
+    pub fn intervals(&self) -> (Duration, Duration) {
+        let Pace {
+            follow_every,
+            lock_ttl,
+            ..
+        } = self.pace;
+        (
+            self.budget.looks(follow_every),
+            self.budget.lock_ttl(lock_ttl),
+        )
     }
 
     /// Carries out `Action::Hold`: begins the work on a run, or confirms it. `stores` is how
@@ -236,7 +267,9 @@ impl Runners {
             stores,
             self.pace.clone(),
             self.wake.clone(),
+            Arc::clone(&self.budget),
         );
+        lock(&self.summaries).remove(&job.uid);
         lock(&self.sessions).insert(job.uid.clone(), session);
         Ok(())
     }
@@ -248,14 +281,14 @@ impl Runners {
         }
     }
 
-    /// The first half of `Action::Start`: writes the file of an attempt at a batch, if the lock
-    /// is held. Create the Job only after this has succeeded. If the file is there already with
-    /// the same items, that is success.
+    /// The first half of `Action::Start`: writes the file of an attempt at a batch in the
+    /// background, if the lock is held. Whether it is there with these items: only then create
+    /// the Job. Otherwise ask again once the facts have changed.
     ///
     /// # Errors
-    /// If the lock isn't held, the file is there with other items, or can't be written. The
-    /// next look at the object decides anew.
-    pub async fn start(&self, uid: &str, run: &str, attempt: &Attempt) -> Result<(), RunnerError> {
+    /// If the lock isn't held, or the file is there with other items. The next look at the object
+    /// decides anew.
+    pub fn start(&self, uid: &str, run: &str, attempt: &Attempt) -> Result<bool, RunnerError> {
         let session = self
             .session(uid)
             .filter(|session| session.run.as_str() == run);
@@ -264,14 +297,7 @@ impl Runners {
                 run: run.to_owned(),
             });
         };
-        let started = session.start(attempt);
-        match tokio::time::timeout(START_WITHIN, started).await {
-            Ok(started) => started,
-            Err(_) => Err(RunnerError::TimedOut {
-                prefix: session.hold.prefix.clone(),
-                seconds: START_WITHIN.as_secs(),
-            }),
-        }
+        session.start(attempt)
     }
 
     /// Carries out `Action::Settle`: reads the last reports of an attempt whose Job is over.
@@ -290,18 +316,62 @@ impl Runners {
     }
 
     /// Carries out `Action::Release`: stops the work and gives the lock up, in the background.
-    /// The facts stay, with `LockFacts::Released`; without work nothing is done.
+    /// A summary of the facts stays, with `LockFacts::Released`; without work nothing is done.
     pub fn release(&self, uid: &str) {
-        if let Some(session) = self.session(uid)
-            && session.mark_released()
-        {
-            self.finish(session);
+        if let Some(session) = self.take(uid) {
+            self.finish(Arc::clone(&session));
+            lock(&self.summaries).insert(uid.to_owned(), session.summary());
+            session.announce();
         }
+    }
+
+    /// Carries out `Action::Abandon`: gives up, in the background, the lock of a run that is over,
+    /// if a process before this one ended without having done so. Asked for once; what is known
+    /// of the run from then on is that its lock is released.
+    pub fn abandon(&self, job: &JobKey, stores: Arc<Stores>, run: &str, prefix: &str) {
+        if self.facts(&job.uid).is_some() {
+            return;
+        }
+        let facts = RunFacts {
+            run: run.to_owned(),
+            lock: LockFacts::Released,
+            ..RunFacts::default()
+        };
+        lock(&self.summaries).insert(job.uid.clone(), Arc::new(facts));
+        let (uid, run, prefix) = (job.uid.clone(), run.to_owned(), prefix.to_owned());
+        let within = self.pace.release_within;
+        self.in_the_end(async move { ending::abandon(&stores, &uid, &run, &prefix, within).await });
     }
 
     /// The object is gone: as [`Self::release`], and its facts are forgotten.
     pub fn forget(&self, uid: &str) {
+        lock(&self.summaries).remove(uid);
         self.end(uid);
+    }
+
+    /// The object is gone: as [`Self::forget`], but its lock is kept until its pods, which
+    /// `are_gone` asks for, have gone too, or have had the time to.
+    pub fn forget_after(&self, uid: &str, are_gone: impl Fn() -> bool + Send + Sync + 'static) {
+        lock(&self.summaries).remove(uid);
+        if are_gone() {
+            return self.end(uid);
+        }
+        let Some(session) = self.take(uid) else {
+            return;
+        };
+        let (within, mut stopping) = (self.pace.pods_go_within, self.stopping.subscribe());
+        self.in_the_end(async move {
+            let gone = async {
+                while !are_gone() {
+                    tokio::time::sleep(ending::LOOK_AGAIN).await;
+                }
+            };
+            tokio::select! {
+                _ = tokio::time::timeout(within, gone) => {}
+                _ = stopping.wait_for(|stopping| *stopping) => {}
+            }
+            session.finish().await;
+        });
     }
 
     /// Whose work is there.
@@ -320,12 +390,10 @@ impl Runners {
     /// next renews them in the same epoch, and the workers go on meanwhile. Locks that are being
     /// given up are waited for.
     pub async fn shut_down(&self) {
+        self.stopping.send_replace(true);
         let sessions: Vec<_> = lock(&self.sessions).drain().collect();
         for (_, session) in sessions {
-            // Those that are being given up end by themselves, with the lock that they have.
-            if session.facts().lock != LockFacts::Released {
-                session.stop().await;
-            }
+            session.stop().await;
         }
         let mut ending = std::mem::take(&mut *lock(&self.ending));
         while ending.join_next().await.is_some() {}
@@ -336,21 +404,33 @@ impl Runners {
     }
 
     fn end(&self, uid: &str) {
-        let session = lock(&self.sessions).remove(uid);
-        if let Some(session) = session {
-            let mut past = lock(&self.past_requests);
-            *past = *past + session.requests();
-            drop(past);
-            if session.mark_released() {
-                self.finish(session);
-            }
+        if let Some(session) = self.take(uid) {
+            self.finish(session);
         }
     }
 
+    /// Takes the work of an object from those that go on.
+    fn take(&self, uid: &str) -> Option<Arc<Session>> {
+        let session = lock(&self.sessions).remove(uid)?;
+        self.count(&session);
+        Some(session)
+    }
+
+    /// Keeps count of what a session has requested that goes.
+    fn count(&self, session: &Session) {
+        let mut past = lock(&self.past_requests);
+        *past = *past + session.requests();
+    }
+
     fn finish(&self, session: Arc<Session>) {
+        self.in_the_end(async move { session.finish().await });
+    }
+
+    /// Does something that the end of the process waits for.
+    fn in_the_end(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut ending = lock(&self.ending);
         while ending.try_join_next().is_some() {}
-        ending.spawn(async move { session.finish().await });
+        ending.spawn(work);
     }
 }
 

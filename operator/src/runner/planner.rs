@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use super::follower::freeze;
 use super::footers::{Look, Reservoir, look_at};
 use super::session::Session;
-use super::trouble::{Failed, Remedy};
+use super::trouble::{Failed, Remedy, access};
 use crate::model::{PlanFacts, PlanTotals};
 
 /// Chunks, which are shards, in a part of the plan: about 400 KiB that a worker reads.
@@ -45,7 +45,7 @@ const ACCESS_AGAIN: Duration = Duration::from_secs(60);
 pub(super) async fn make(session: Arc<Session>) {
     loop {
         let made = session
-            .persist("make the plan", || attempt(&session).boxed())
+            .persist("make the plan", || guarded(&session).boxed())
             .await;
         let error = match made {
             Ok(totals) => {
@@ -57,21 +57,22 @@ pub(super) async fn make(session: Arc<Session>) {
         let remedy = error.remedy();
         let reason = match (&error, remedy) {
             (Failed::Refused { reason, .. }, _) => reason,
-            (_, Remedy::Access) => "AccessDenied",
+            (Failed::State(error), Remedy::Access) => access(error),
             _ => "PlanImpossible",
         };
         tracing::warn!(job = %session.job.name, run = %session.run, %error, "no plan");
-        session.update(|facts| {
-            facts.plan = PlanFacts::Refused {
-                reason: reason.to_owned(),
-                message: error.to_string(),
-            };
-        });
+        session.refuse(reason, error.to_string());
         if remedy != Remedy::Access {
             return;
         }
         tokio::time::sleep(ACCESS_AGAIN.min(session.pace.longest_pause * 2)).await;
     }
+}
+
+/// One of the few plans and seals that are made at a time.
+async fn guarded(session: &Session) -> Result<PlanTotals, Failed> {
+    let _leave = session.budget.heavy().await;
+    attempt(session).await
 }
 
 async fn attempt(session: &Session) -> Result<PlanTotals, Failed> {

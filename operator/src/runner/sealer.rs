@@ -8,6 +8,7 @@ use futures::{FutureExt, StreamExt, stream};
 use storage::state::layout;
 use storage::state::manifest::{Completeness, Manifest, ManifestPart, Recorded, Seal, Totals};
 use storage::state::plan::PlanSummary;
+use storage::state::retention::remove_expired;
 use storage::state::sentinel::Sentinel;
 use storage::state::shard_lines::ShardLine;
 use storage::{Error, ObjectMeta, Store};
@@ -33,7 +34,7 @@ const LOOKS_AT_ONCE: usize = 64;
 /// Verifies and seals the output of a session's run.
 pub(super) async fn seal(session: Arc<Session>) {
     loop {
-        match session.insist(WHAT, || attempt(&session).boxed()).await {
+        match session.insist(WHAT, || guarded(&session).boxed()).await {
             Ok(facts) => {
                 session.update(|known| known.seal = facts);
                 return;
@@ -47,6 +48,12 @@ pub(super) async fn seal(session: Arc<Session>) {
             }
         }
     }
+}
+
+/// One of the few plans and seals that are made at a time.
+async fn guarded(session: &Session) -> Result<SealFacts, Failed> {
+    let _leave = session.budget.heavy().await;
+    attempt(session).await
 }
 
 async fn attempt(session: &Session) -> Result<SealFacts, Failed> {
@@ -302,9 +309,21 @@ impl Tally<'_> {
             session.fence()?.check().await?;
             let (run, digest) = (run.clone(), digest.clone());
             let now = OffsetDateTime::now_utc();
-            let sentinel =
-                Sentinel::new(run, digest, totals.shards, totals.rows, now, sealed.sha256);
+            let sentinel = Sentinel::new(
+                run,
+                digest,
+                totals.shards,
+                totals.rows,
+                now,
+                sealed.sha256.clone(),
+            );
             sentinel.write(&*output).await?;
+        }
+        let now = OffsetDateTime::now_utc();
+        match remove_expired(&*output, &sealed.manifest, now).await {
+            Ok(0) => {}
+            Ok(files) => tracing::info!(%run, files, "removed what old runs had left"),
+            Err(error) => tracing::warn!(%run, %error, "what old runs left can't be removed"),
         }
         Ok(SealFacts::Sealed(SealTotals {
             shards: totals.shards,

@@ -1,6 +1,6 @@
 //! The work on one run: what all parts of it share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use storage::state::RunId;
 use storage::state::batch::{Batch, WorkItem};
 use storage::state::fence::Fence;
 use storage::state::writer::WriterLock;
-use storage::state::{RunId, StateError};
 use storage::{RequestCounts, Store, Stores};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::book::Book;
+use super::budget::{Budget, Live};
+use super::ending::{self, abandon_claim};
 use super::restart::until_it_ends;
 use super::trouble::{self, Failed, Remedy};
 use super::{
@@ -28,6 +30,8 @@ use crate::model::{LockFacts, PlanFacts, RunFacts, SealFacts};
 const REST_AFTER_PANIC: Duration = Duration::from_secs(30);
 
 /// What tasks do, in words.
+/// The name of the task that writes the file of an attempt, also in troubles.
+const WRITE_BATCH: &str = "write a batch";
 const KEEP: &str = "keep the writer lock";
 const FOLLOW: &str = "follow the run";
 const PLAN: &str = "make the plan";
@@ -58,6 +62,12 @@ pub(super) struct Session {
     keeper: Mutex<Option<AbortHandle>>,
     /// What is done while the lock is held; `None` while it isn't.
     work: Mutex<Option<JoinSet<()>>>,
+    /// Attempts whose files are being written, by batch and attempt.
+    starting: Mutex<BTreeSet<(u32, u32)>>,
+    /// Until the work is over.
+    live: Mutex<Option<Live>>,
+    /// What all runs share.
+    pub(super) budget: Arc<Budget>,
 }
 
 impl Session {
@@ -68,6 +78,7 @@ impl Session {
         stores: Arc<Stores>,
         pace: Pace,
         wake: mpsc::UnboundedSender<String>,
+        budget: Arc<Budget>,
     ) -> Arc<Self> {
         let facts = RunFacts {
             run: hold.run.clone(),
@@ -90,6 +101,9 @@ impl Session {
             items_changed: Notify::new(),
             keeper: Mutex::default(),
             work: Mutex::default(),
+            starting: Mutex::default(),
+            live: Mutex::new(Some(budget.begin())),
+            budget,
         });
         let keeping = Arc::clone(&session);
         let keeper = tokio::spawn(async move {
@@ -105,9 +119,7 @@ impl Session {
     /// Whether this is the work that `hold` asks for. What is replaced and the manifest are
     /// those that the work began with.
     pub(super) fn is_for(&self, hold: &Hold) -> bool {
-        let has_ended = matches!(self.facts().lock, LockFacts::Released);
-        !has_ended
-            && self.hold.run == hold.run
+        self.hold.run == hold.run
             && self.hold.prefix == hold.prefix
             && self.hold.digest == hold.digest
     }
@@ -159,7 +171,7 @@ impl Session {
         });
     }
 
-    fn announce(&self) {
+    pub(super) fn announce(&self) {
         // Nobody listens any more once the process ends.
         let _ = self.wake.send(self.job.uid.clone());
     }
@@ -290,6 +302,7 @@ impl Session {
         if let Some(mut work) = work {
             work.shutdown().await;
         }
+        lock(&self.starting).clear();
         lock(&self.troubles).clear();
         self.update(|facts| {
             facts.trouble = None;
@@ -339,6 +352,9 @@ impl Session {
         if what == SETTLE {
             lock(&self.book).forget_requests();
         }
+        if what == WRITE_BATCH {
+            lock(&self.starting).clear();
+        }
         // Whoever decides may have nothing else to look at.
         self.announce();
     }
@@ -359,47 +375,85 @@ impl Session {
         }
     }
 
-    /// Writes the file of an attempt.
-    pub(super) async fn start(&self, attempt: &Attempt) -> Result<(), RunnerError> {
+    /// Sees to it that the file of an attempt is written; whether it is there, with these items.
+    pub(super) fn start(self: &Arc<Self>, attempt: &Attempt) -> Result<bool, RunnerError> {
         let not_held = || RunnerError::NotHeld {
             prefix: self.hold.prefix.clone(),
         };
-        let Some(writer) = self.writer() else {
-            return Err(not_held());
-        };
         // Workers of another epoch would find themselves fenced off at once.
-        if writer.epoch() != attempt.epoch {
+        let writer = self
+            .writer()
+            .filter(|writer| writer.epoch() == attempt.epoch);
+        if writer.ok_or_else(not_held)?.is_lost() {
             return Err(not_held());
         }
-        writer.check().await.map_err(|_| not_held())?;
-        let store = self.stores().open(&self.hold.prefix);
-        let store = store.map_err(StateError::from)?;
-        let items = attempt.items.iter();
+        let (batch, number) = (attempt.batch, attempt.attempt);
+        match lock(&self.book).has_attempt(batch, number, &attempt.items) {
+            Some(true) => return Ok(true),
+            Some(false) => {
+                return Err(RunnerError::OtherItems {
+                    run: self.run.to_string(),
+                    batch,
+                    attempt: number,
+                });
+            }
+            None => {}
+        }
         let wanted = Batch::new(
             self.run.clone(),
             self.hold.digest.clone(),
-            u64::from(attempt.batch),
-            attempt.attempt,
-            items.map(|(first, end)| WorkItem::from(*first..*end)),
+            u64::from(batch),
+            number,
+            attempt
+                .items
+                .iter()
+                .map(|(first, end)| WorkItem::from(*first..*end)),
         )
         .counting(attempt.epoch, attempt.tries);
-        let written = wanted.clone().write(&*store).await?;
-        lock(&self.book).add_batch(&written);
-        self.publish_items();
-        self.update(|facts| {
-            if matches!(facts.seal, SealFacts::Missing { .. }) {
-                facts.seal = SealFacts::None;
-            }
-        });
-        self.items_changed.notify_one();
-        if written.items == wanted.items {
-            return Ok(());
+        wanted.check(&self.hold.prefix)?;
+        if lock(&self.starting).insert((batch, number)) {
+            let task = Arc::clone(self).write_batch((batch, number), wanted);
+            self.spawn(WRITE_BATCH, task);
         }
-        Err(RunnerError::OtherItems {
-            run: self.run.to_string(),
-            batch: attempt.batch,
-            attempt: attempt.attempt,
-        })
+        Ok(false)
+    }
+
+    async fn write_batch(self: Arc<Self>, attempt: (u32, u32), wanted: Batch) {
+        let write = || self.write_batch_once(&wanted).boxed();
+        let written = self.insist(WRITE_BATCH, write).await;
+        match written {
+            Ok(written) => {
+                lock(&self.book).add_batch(&written);
+                lock(&self.starting).remove(&attempt);
+                self.publish_items();
+                self.update(|facts| {
+                    if matches!(facts.seal, SealFacts::Missing { .. }) {
+                        facts.seal = SealFacts::None;
+                    }
+                });
+                self.items_changed.notify_one();
+            }
+            Err(error) => {
+                lock(&self.starting).remove(&attempt);
+                let message = format!("a batch can't be written: {error}");
+                self.refuse("RunUnreadable", message);
+            }
+        }
+    }
+
+    async fn write_batch_once(&self, wanted: &Batch) -> Result<Batch, Failed> {
+        self.fence()?.check().await?;
+        Ok(wanted.clone().write(&*self.output()?).await?)
+    }
+
+    /// Nothing can be made of the run, for a reason that no retry mends, or that a person does.
+    pub(super) fn refuse(&self, reason: &str, message: String) {
+        self.update(|facts| {
+            facts.plan = PlanFacts::Refused {
+                reason: reason.to_owned(),
+                message,
+            };
+        });
     }
 
     pub(super) fn settle(self: &Arc<Self>, batch: u32, attempt: u32) {
@@ -425,15 +479,15 @@ impl Session {
         }
     }
 
-    /// Says that the work is over; whether it wasn't before.
-    pub(super) fn mark_released(&self) -> bool {
-        let mut is_new = false;
-        self.update(|facts| {
-            is_new = facts.lock != LockFacts::Released;
-            facts.lock = LockFacts::Released;
-            facts.trouble = None;
-        });
-        is_new
+    /// What is kept of the facts once the work is over. The numbers of metrics don't fall.
+    pub(super) fn summary(&self) -> Arc<RunFacts> {
+        let facts = self.facts();
+        Arc::new(RunFacts {
+            run: facts.run.clone(),
+            lock: LockFacts::Released,
+            progress: facts.progress.clone(),
+            ..RunFacts::default()
+        })
     }
 
     /// Ends all work; the lock stays as it is.
@@ -448,20 +502,26 @@ impl Session {
         lock(&self.writer).take()
     }
 
-    /// Ends all work and gives up the lock, if the store answers in time.
+    /// Ends all work and gives up the lock, if the store answers in time; also one that was being
+    /// taken.
     pub(super) async fn finish(&self) {
-        let Some(writer) = self.stop().await else {
-            return;
+        let writer = self.stop().await;
+        lock(&self.live).take();
+        let given_up = async {
+            match &writer {
+                Some(writer) => writer.release().await.map_err(|error| error.to_string()),
+                None => {
+                    if let Ok(output) = self.output() {
+                        abandon_claim(&*output, &self.job.uid, &self.run).await;
+                    }
+                    Ok(())
+                }
+            }
         };
-        let released = tokio::time::timeout(self.pace.release_within, writer.release()).await;
-        let words = match released {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the store has not answered in time".to_owned(),
-        };
-        tracing::warn!(
-            job = %self.job.name, prefix = %self.hold.prefix,
-            "the writer lock could not be given up: {words}; it will expire"
-        );
+        match tokio::time::timeout(self.pace.release_within, given_up).await {
+            Ok(Ok(())) => {}
+            Ok(Err(words)) => ending::tell(&self.hold.prefix, &words),
+            Err(_) => ending::tell(&self.hold.prefix, "the store has not answered in time"),
+        }
     }
 }

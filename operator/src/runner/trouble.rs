@@ -7,6 +7,8 @@ use storage::state::StateError;
 use storage::state::fence::FenceError;
 use storage::state::writer::AcquireError;
 
+use crate::reasons;
+
 /// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Remedy {
@@ -56,6 +58,15 @@ impl Failed {
     }
 }
 
+/// The reason word of an error that a person has to act on ([`Remedy::Access`]).
+pub(super) fn access(error: &StateError) -> &'static str {
+    match error {
+        StateError::Storage(Error::NoBucket { .. }) => reasons::BUCKET_NOT_FOUND,
+        StateError::Storage(Error::Invalid { .. }) => reasons::STORE_UNUSABLE,
+        _ => reasons::ACCESS_DENIED,
+    }
+}
+
 /// What to do about an error that acquiring a lock has met, other than a holder.
 pub(super) fn of_acquire(error: &AcquireError) -> Remedy {
     match error {
@@ -75,8 +86,9 @@ fn of_state(error: &StateError) -> Remedy {
 fn of_storage(error: &Error) -> Remedy {
     match error {
         Error::Refused { .. } => Remedy::Access,
-        // No bucket, no such endpoint: somebody makes it, or corrects the object.
-        Error::Invalid { .. } => Remedy::Access,
+        // Somebody makes the bucket, or corrects the object.
+        Error::NoBucket { .. } | Error::Invalid { .. } => Remedy::Access,
+        Error::TooLarge { .. } => Remedy::Never,
         _ => Remedy::Again,
     }
 }
@@ -129,5 +141,31 @@ mod tests {
         assert_eq!(Failed::from(refused).remedy(), Remedy::Access);
         assert_eq!(Failed::from(away).remedy(), Remedy::Again);
         assert_eq!(Failed::from(newer).remedy(), Remedy::Never);
+        let too_large = StateError::TooLarge {
+            file: "writer.json".to_owned(),
+            what: "writer lock",
+            detail: "2147483648 bytes".to_owned(),
+        };
+        assert_eq!(Failed::from(too_large).remedy(), Remedy::Never);
+    }
+
+    #[test]
+    fn a_missing_bucket_is_no_refusal() {
+        let uri = || "s3://bucket/out/".to_owned();
+        let reason = |error: Error| access(&StateError::from(error));
+        assert_eq!(reason(Error::NoBucket { uri: uri() }), "BucketNotFound");
+        let words = "the server says: status 400".to_owned();
+        let invalid = Error::Invalid {
+            uri: uri(),
+            reason: words,
+        };
+        assert_eq!(reason(invalid), "StoreUnusable");
+        let refused = Error::Refused {
+            uri: uri(),
+            scope: Scope::Store,
+            reason: "AccessDenied".to_owned(),
+            source: None,
+        };
+        assert_eq!(reason(refused), "AccessDenied");
     }
 }

@@ -105,7 +105,11 @@ impl OpContext<'_> {
                 Ok(meta) => return Ok(SideInput::new(store, vec![meta], false)),
                 // A folder may be called `index.parquet`, as some writers do.
                 Err(error)
-                    if error.is_not_found() || matches!(error, storage::Error::Invalid { .. }) => {}
+                    if error.is_not_found()
+                        || matches!(
+                            error,
+                            storage::Error::Invalid { .. } | storage::Error::NoBucket { .. }
+                        ) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -134,6 +134,7 @@ impl S3Store {
         let config = &self.connection.config;
         let upload_seconds = sort.upload / SLOWEST_UPLOAD;
         let timeout = config.first_byte_timeout + Duration::from_secs(upload_seconds);
+        let mut is_renewed = false;
         loop {
             let pass = self.pacer.pass().await;
             if let Some(permit) = sort.permit
@@ -170,6 +171,13 @@ impl S3Store {
             if kind == Kind::SlowDown {
                 Counters::add(&self.counters.slow_down, 1);
                 self.pacer.slow_down(Instant::now());
+            }
+            if matches!(kind, Kind::Refused(..)) && !is_renewed {
+                is_renewed = self.connection.has_other_credentials(started).await;
+                if is_renewed {
+                    tracing::info!(uri = %self.uri, %words, "there are other credentials now");
+                    continue;
+                }
             }
             if !kind.is_worth_a_retry(patience.attempts) {
                 return Err(patience.failure(kind, words));

@@ -2,21 +2,22 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    BehaviorVersion, Builder, Credentials, Region, RequestChecksumCalculation,
+    BehaviorVersion, Builder, Credentials, IdentityCache, Region, RequestChecksumCalculation,
     ResponseChecksumValidation, StalledStreamProtectionConfig,
 };
 use aws_types::SdkConfig;
 use aws_types::service_config::ServiceConfigKey;
 use tokio::sync::OnceCell;
 
-use super::http::http_client;
+use super::http::HttpClients;
 use super::pace::Pacer;
-use super::provided::{Provided, identity_cache};
+use super::provided::Provided;
 use crate::credentials::CredentialSource;
 use crate::open::{ChecksumMode, StorageConfig};
 
@@ -24,7 +25,8 @@ use crate::open::{ChecksumMode, StorageConfig};
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(super) config: StorageConfig,
-    source: Option<Arc<dyn CredentialSource>>,
+    provided: Option<Provided>,
+    http: Arc<HttpClients>,
     client: OnceCell<Client>,
     pacers: Mutex<HashMap<String, Arc<Pacer>>>,
     /// Buckets that are known to keep the conditions of writes.
@@ -32,10 +34,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(config: &StorageConfig, source: Option<Arc<dyn CredentialSource>>) -> Self {
+    pub(crate) fn new(
+        config: &StorageConfig,
+        source: Option<Arc<dyn CredentialSource>>,
+        http: Arc<HttpClients>,
+    ) -> Self {
         Self {
             config: config.clone(),
-            source,
+            provided: source.map(Provided::new),
+            http,
             client: OnceCell::new(),
             pacers: Mutex::new(HashMap::new()),
             proven: Mutex::default(),
@@ -56,20 +63,34 @@ impl Connection {
 
     pub(super) async fn client(&self) -> &Client {
         self.client
-            .get_or_init(|| make_client(&self.config, self.source.clone()))
+            .get_or_init(|| make_client(&self.config, self.provided.clone(), &self.http))
             .await
+    }
+
+    /// A request that was sent at `sent` was refused: whether there are other credentials than
+    /// those that it was signed with, so that it is worth sending again.
+    pub(super) async fn has_other_credentials(&self, sent: Instant) -> bool {
+        match &self.provided {
+            Some(provided) => provided.renew(sent).await,
+            None => false,
+        }
     }
 }
 
-async fn make_client(config: &StorageConfig, source: Option<Arc<dyn CredentialSource>>) -> Client {
-    let mut loader = aws_config::defaults(BehaviorVersion::latest());
+async fn make_client(
+    config: &StorageConfig,
+    provided: Option<Provided>,
+    http: &HttpClients,
+) -> Client {
+    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http.own());
     if let Some(region) = &config.region {
         loader = loader.region(Region::new(region.clone()));
     }
-    if let Some(source) = source {
+    if let Some(provided) = provided {
+        // It keeps them itself, since only then it can let go of them.
         loader = loader
-            .credentials_provider(Provided(source))
-            .identity_cache(identity_cache());
+            .credentials_provider(provided)
+            .identity_cache(IdentityCache::no_cache());
     } else if let Some(key) = &config.access_key {
         let credentials = Credentials::new(&key.id, &key.secret, None, None, "access key");
         loader = loader.credentials_provider(credentials);
@@ -77,7 +98,7 @@ async fn make_client(config: &StorageConfig, source: Option<Arc<dyn CredentialSo
     let shared = loader.load().await;
     let mut builder = Builder::from(&shared)
         // For the store alone: credentials come from where they are configured.
-        .http_client(http_client(config.peers))
+        .http_client(http.of(config.peers))
         .retry_config(RetryConfig::disabled())
         // Slow transfers are ours to judge, by `stall_timeout`.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())

@@ -76,10 +76,7 @@ impl Failure {
         let uri = uri.to_string();
         match self.kind {
             Kind::Missing => Error::NotFound { uri },
-            Kind::MissingBucket => Error::invalid(
-                uri,
-                "there is no such bucket; check its name, the endpoint and the region",
-            ),
+            Kind::MissingBucket => Error::NoBucket { uri },
             Kind::ConditionBroken => Error::Changed { uri },
             Kind::Refused(scope, advice) => Error::Refused {
                 uri,

@@ -1,6 +1,8 @@
 //! The HTTP client below the SDK. The server may be anybody's: what it answers ends, and it is not
 //! at an address that [`crate::address`] objects to.
 
+use std::sync::OnceLock;
+
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
@@ -27,14 +29,44 @@ const LONGEST_ERROR: usize = 256 << 10;
 /// Words by which an address is refused, and known again among others'.
 pub(super) const REFUSED_ADDRESS: &str = "no server that a SidecarJob names may be there";
 
-/// The client for servers at the addresses of `peers`.
-pub(super) fn http_client(peers: Peers) -> SharedHttpClient {
+/// HTTP clients, each with its connections and the certificates that it trusts, some mebibytes of
+/// memory: who opens stores for many shares them. Each is made when it is first needed.
+#[derive(Debug, Default)]
+pub struct HttpClients {
+    /// For whatever leads to credentials and a region.
+    own: OnceLock<SharedHttpClient>,
+    any: OnceLock<SharedHttpClient>,
+    guarded: OnceLock<SharedHttpClient>,
+}
+
+impl HttpClients {
+    /// The client for what the program's own environment names.
+    pub(super) fn own(&self) -> SharedHttpClient {
+        self.own.get_or_init(|| unbounded(Peers::Any)).clone()
+    }
+
+    /// The client for servers at the addresses of `peers`.
+    pub(super) fn of(&self, peers: Peers) -> SharedHttpClient {
+        let made = match peers {
+            Peers::Any => &self.any,
+            Peers::NotThisMachine => &self.guarded,
+        };
+        made.get_or_init(|| bounded(peers)).clone()
+    }
+}
+
+/// A client for servers at the addresses of `peers`, whatever they answer.
+fn unbounded(peers: Peers) -> SharedHttpClient {
     let builder =
         aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc));
-    let inner = match peers {
+    match peers {
         Peers::Any => builder.build_https(),
         Peers::NotThisMachine => builder.build_with_resolver(Guarded),
-    };
+    }
+}
+
+fn bounded(peers: Peers) -> SharedHttpClient {
+    let inner = unbounded(peers);
     SharedHttpClient::new(Bounded { inner, peers })
 }
 

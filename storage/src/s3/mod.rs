@@ -25,6 +25,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 pub(crate) use connection::Connection;
+pub use http::HttpClients;
 pub use web_identity::{WebIdentity, assume_role_with_web_identity};
 
 use crate::counting::Counters;

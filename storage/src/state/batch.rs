@@ -179,7 +179,11 @@ impl Batch {
         self.items.get(usize::try_from(index).ok()?).copied()
     }
 
-    fn check(&self, file: &str) -> Result<()> {
+    /// Whether it can be worked with; `file` is its name for messages.
+    ///
+    /// # Errors
+    /// If it has items that are empty or overlap.
+    pub fn check(&self, file: &str) -> Result<()> {
         let wrong = |detail: String| Err(document::malformed(file, Self::WHAT, detail));
         if let Some(item) = self.items.iter().find(|item| item.is_empty()) {
             return wrong(format!("item [{}, {}] is empty", item.first, item.end));

@@ -67,6 +67,11 @@ pub fn chunk_lines(run: &RunId, chunk: u64) -> String {
     format!("{RUNS}{run}/chunks/{chunk:08}.jsonl.zst")
 }
 
+/// The run that `key` is a file of, if it is one.
+pub fn parse_run(key: &str) -> Option<RunId> {
+    key.strip_prefix(RUNS)?.split_once('/')?.0.parse().ok()
+}
+
 /// The run and chunk of which `key` holds the lines, if it does.
 pub fn parse_chunk_lines(key: &str) -> Option<(RunId, u64)> {
     let (run, chunk) = key.strip_prefix(RUNS)?.split_once("/chunks/")?;

@@ -7,17 +7,19 @@
 //!
 //! | module | file |
 //! |---|---|
-//! | [`lock`], [`writer`], [`fence`] | `_sidecar/writer.json` |
+//! | [`lock`], [`writer`], [`fence`], [`abandon`] | `_sidecar/writer.json` |
 //! | [`frozen_job`] | `_sidecar/runs/<run>/job.json` |
 //! | [`plan`] | `_sidecar/runs/<run>/plan/…` |
 //! | [`batch`] | `_sidecar/runs/<run>/batches/<batch>-<attempt>.json` |
 //! | [`report`]; [`shard_lines`], [`item_lines`] | `_sidecar/runs/<run>/chunks/<n>.json`, `….jsonl.zst` |
 //! | [`manifest`], [`merge`] | `_sidecar/manifest.json` |
 //! | [`sentinel`] | `_SUCCESS` |
+//! | [`retention`] | all files of runs that are over for long |
 //! | [`diff`], [`join`] | none: what is left to do, from the listings and the manifest |
 //!
 //! Decisions ([`lock`], [`diff`]) are pure functions of plain values; the time is handed in.
 
+pub mod abandon;
 pub mod ancestors;
 pub mod batch;
 mod claim;
@@ -40,6 +42,7 @@ pub mod merge;
 pub mod plan;
 pub mod report;
 mod report_writer;
+pub mod retention;
 pub mod run_id;
 pub mod sentinel;
 pub mod shard_lines;
