@@ -271,7 +271,7 @@ fn an_ended_job_is_deleted_once_its_time_to_live_is_over() {
     let mut scene = Scene::planned(0, json!({"ttlSecondsAfterFinished": 100}));
     scene.facts().seal = SealFacts::Sealed(SealTotals::default());
     scene.step();
-    scene.facts = None;
+    scene.facts().lock = LockFacts::Released;
     scene.wait(40);
     let decision = scene.step();
     assert!(decision.actions.is_empty());

@@ -274,9 +274,7 @@ async fn a_store_that_is_away_only_delays() {
         trouble.contains("can't read the reports of workers"),
         "{trouble}"
     );
-    assert!(matches!(controller.ask(1, 1, &[(4, 5)]), Ok(false)));
     proxy.clear();
-    controller.start(1, 1, &[(4, 5)]).await.unwrap();
     controller.ended(0, 1, 2).await;
     assert!(controller.settled(0, 1).await.is_empty());
 

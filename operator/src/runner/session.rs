@@ -30,7 +30,6 @@ use crate::model::{LockFacts, PlanFacts, RunFacts, SealFacts};
 const REST_AFTER_PANIC: Duration = Duration::from_secs(30);
 
 /// What tasks do, in words.
-/// The name of the task that writes the file of an attempt, also in troubles.
 const WRITE_BATCH: &str = "write a batch";
 const KEEP: &str = "keep the writer lock";
 const FOLLOW: &str = "follow the run";
