@@ -67,8 +67,13 @@ async fn a_listing_that_repeats_a_token_comes_to_an_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_drips_is_given_up() {
     let server = ScriptedS3::start(|request| {
-        let mut answer = Answer::new(200, vec![7; 100_000]);
+        let range = request.headers.get("range");
+        let range = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+        let start: usize = range.map_or(0, |(start, _)| start.parse().expect("a number"));
+        let mut answer = Answer::new(206, vec![7; 100_000 - start]);
         answer.headers.push(("ETag", "\"1\"".to_owned()));
+        let whole = format!("bytes {start}-99999/100000");
+        answer.headers.push(("Content-Range", whole));
         answer.drip = Some((1, Duration::from_millis(20)));
         (request.method == "GET").then_some(answer)
     });
