@@ -18,6 +18,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+#[path = "operator_watch/stops.rs"]
+mod stops;
+
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// What the server does with a request.
