@@ -29,3 +29,5 @@ mod silence;
 mod sizing;
 #[path = "decide/suspend.rs"]
 mod suspend;
+#[path = "decide/upgrades.rs"]
+mod upgrades;

@@ -1,11 +1,18 @@
-//! The hash of everything that decides the bytes of a shard.
+//! Two hashes of a spec: one of everything that decides the bytes of a shard, and one that
+//! only tells whether somebody has changed it.
 //!
-//! Two manifests with the same digest make the same shards from the same input, so that a
+//! **The digest** says which outputs go together. Two manifests with the same digest make the same shards from the same input, so that a
 //! run can go on where another ended, and a folder that holds shards of another pipeline
 //! is recognised. The digest covers the main prefix, key and image columns, source
 //! inference, resolved column types and the pipeline with all defaults spelled out. It
 //! covers neither the output, storage access, throughput and workers, nor the order and
-//! layout of the manifest.
+//! layout of the manifest. An option that is added later leaves no trace in it where it has
+//! its default, so that a new release has the same digest for every manifest that it makes
+//! the same shards of; what version 1 spells out stays spelled out.
+//!
+//! **The hash of the spec as written** is compared with itself alone, over the life of an
+//! object. It says nothing of outputs, and stays the same whatever a release makes of the
+//! spec, so that no upgrade looks like a change.
 
 use std::fmt::Write as _;
 
@@ -24,6 +31,9 @@ use crate::{
 /// same manifest, so that shards of older workers are told apart.
 pub const FORMAT_VERSION: u32 = 1;
 
+/// Begins every hash of a spec as written; another way to make one would begin otherwise.
+const WRITTEN_HASH: &str = "1-";
+
 /// Why a spec has no digest. A validated manifest always has one.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum DigestError {
@@ -40,13 +50,48 @@ pub enum DigestError {
 /// # Errors
 /// If a type or a step of the spec is faulty.
 pub fn pipeline_digest(spec: &SidecarJobSpec) -> Result<String, DigestError> {
-    let hash = Sha256::digest(canonical_json(spec)?.as_bytes());
-    Ok(hash
-        .iter()
+    Ok(hex(&canonical_json(spec)?))
+}
+
+/// The hash of dataset, schemas, columns and pipeline as they are written, but for the order
+/// of fields and for values that are absent.
+pub fn written_hash(spec: &SidecarJobSpec) -> String {
+    let mut document = json!({
+        "dataset": spec.dataset,
+        "schemas": spec.schemas,
+        "columns": spec.columns,
+        "pipeline": spec.pipeline,
+    });
+    drop_nulls(&mut document);
+    let mut text = String::new();
+    write_canonical(&document, &mut text);
+    format!("{WRITTEN_HASH}{}", hex(&text))
+}
+
+/// Whether a hash was made as [`written_hash`] makes it, so that the two can be compared.
+pub fn is_written_hash(hash: &str) -> bool {
+    hash.starts_with(WRITTEN_HASH)
+}
+
+fn hex(text: &str) -> String {
+    let hash = Sha256::digest(text.as_bytes());
+    hash.iter()
         .fold(String::with_capacity(64), |mut text, byte| {
             let _ = write!(text, "{byte:02x}");
             text
-        }))
+        })
+}
+
+/// Drops members that are null: to leave one out says the same.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(values) => values.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
 }
 
 /// The text that is hashed: JSON without white space, keys in byte order.

@@ -49,8 +49,8 @@ pub use output::Output;
 pub use pipeline::{InvalidStep, Operation, PipelineStep};
 pub use sidecar_job::{GROUP, SidecarJob, SidecarJobSpec, VERSION};
 pub use status::{
-    BatchStatus, CanaryStatus, FailedShard, RateStatus, RowCounts, RunStatus, ShardCounts,
-    SidecarJobStatus, SizingStatus, WorkerCounts,
+    BatchStatus, CanaryStatus, CanaryTerms, FailedShard, OutputStatus, RateStatus, RowCounts,
+    RunStatus, ShardCounts, SidecarJobStatus, SizingStatus, WorkerCounts,
 };
 pub use storage_access::{ChecksumMode, SecretReference, StorageAccess};
 pub use throughput::Throughput;

@@ -4,6 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::storage_access::StorageAccess;
+
 /// What the operator reports about a job. Words in it (phases, reasons) may grow in later
 /// versions: treat an unknown one as news, not as an error.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
@@ -68,6 +70,24 @@ pub struct SidecarJobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub last_handled_rerun: Option<String>,
+    /// Where this job has written, and with which pipelines: what it may replace there.
+    /// The latest output is the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub outputs: Vec<OutputStatus>,
+}
+
+/// An output prefix that the job has written.
+#[derive(Clone, Debug, Default, Deserialize, Eq, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OutputStatus {
+    /// The prefix, in full.
+    #[schemars(length(max = 1200))]
+    pub prefix: String,
+    /// Digests of the pipelines whose shards the job made there, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub digests: Vec<String>,
 }
 
 /// A run: one pass over the dataset with one pipeline.
@@ -81,12 +101,33 @@ pub struct RunStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub pipeline_digest: Option<String>,
+    /// Hash of the dataset, the columns and the pipeline as they were written when the run
+    /// began, by which a change of them is noticed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub spec_hash: Option<String>,
+    /// Image of the workers where `spec.worker.image` names none: the operator's default
+    /// when the run was planned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub image: Option<String>,
+    /// Main prefix of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub main_prefix: Option<String>,
+    /// How the run reaches object storage, but for the credentials. Absent: everything has
+    /// its default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageAccess>,
+    /// Whether the pipeline of the run looks keys up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looks_up: Option<bool>,
     /// Number of this run among those of the job, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<i32>,
     /// Digests of earlier pipelines whose shards in the output this run replaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8))]
+    #[schemars(length(max = 16))]
     pub replaces: Vec<String>,
     /// Whether every shard is made again, also those that are in place and right.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -193,9 +234,27 @@ pub struct CanaryStatus {
     /// Share of rows without a value in the emptiest declared column, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub null_rate: Option<f64>,
-    /// Whether the rates are within what the spec accepts. Absent: not known yet.
+    /// What is asked of the canary: `spec.canary` when the run was planned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terms: Option<CanaryTerms>,
+    /// Whether the rates are within what is accepted. Absent: not known yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
+}
+
+/// What is asked of a canary.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CanaryTerms {
+    /// Shards of the canary.
+    #[serde(default)]
+    pub shards: i32,
+    /// Smallest accepted match rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_match_rate: Option<f64>,
+    /// Largest accepted null rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_null_rate: Option<f64>,
 }
 
 /// How the number of workers was found: the inputs of the formula, and its result.

@@ -167,6 +167,7 @@ impl Target<'_> {
                 prefix,
                 digest,
                 replaces,
+                main,
                 manifest,
                 skip_existing,
             } => {
@@ -175,6 +176,7 @@ impl Target<'_> {
                     prefix,
                     digest,
                     replaces,
+                    main,
                     manifest,
                     skip_existing,
                 };

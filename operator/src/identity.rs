@@ -22,7 +22,7 @@ use kube::{Client, ResourceExt};
 use storage::{ChecksumMode, CredentialSource, HttpClients, Peers, StorageConfig, Stores};
 
 use crate::api_words::api_words;
-use crate::model::Refusal;
+use crate::model::{Refusal, frozen};
 use crate::reasons;
 use crate::runner::RETRY_BUDGET;
 use choice::{Choice, OwnRights, choose};
@@ -130,11 +130,11 @@ impl Identities {
         output: Option<&str>,
     ) -> Result<Arc<Stores>, IdentityError> {
         let spec = &object.spec;
-        let mut prefixes = vec![crds::prefix::normalize(&spec.dataset.main_prefix)];
+        let mut prefixes = vec![crds::prefix::normalize(frozen::main_prefix(object))];
         prefixes.extend(output.map(crds::prefix::normalize));
         let question = Question {
             namespace: object.namespace().unwrap_or_default(),
-            storage: spec.storage.clone().unwrap_or_default(),
+            storage: frozen::storage(object),
             service_account: spec
                 .worker
                 .service_account_name

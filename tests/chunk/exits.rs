@@ -77,6 +77,60 @@ fn a_foreign_shard_is_left_alone() {
     );
 }
 
+/// Whoever may write below the output prefix must not have the worker's identity read, or sign
+/// requests to, what they name.
+#[test]
+fn a_forged_manifest_is_refused() {
+    let place = Place::folder(SHAPE);
+    let operator = Operator::plan(&place, "out");
+    operator.batch(&[[0, 36]]);
+    let run = operator.files.run.clone();
+    let file = place.path("out").join(layout::frozen_job(&run));
+    let honest = std::fs::read_to_string(&file).expect("read");
+    let index = place.uri("index");
+    let main = place.uri("main");
+    for (from, to) in [
+        (&index, place.uri("secrets")),
+        (&main, place.uri("elsewhere")),
+    ] {
+        let forged = honest.replace(from.as_str(), &to);
+        assert_ne!(forged, honest, "{from}");
+        std::fs::write(&file, &forged).expect("write");
+        let words = [
+            "the frozen manifest is of the pipeline",
+            &operator.files.digest,
+        ];
+        // It is not even looked whether what it names is there.
+        operator.run(0, 2).says(&words);
+        let report = operator.report(0).expect("a report");
+        assert!(report.is_permanent && report.digest == operator.files.digest);
+
+        // Nor is it with a batch and a plan that fit.
+        let job: serde_json::Value = serde_json::from_str(&forged).expect("JSON");
+        let spec = serde_json::from_value(job["spec"].clone()).expect("a spec");
+        let digest = crds::digest::pipeline_digest(&spec).expect("a digest");
+        let files = [layout::batch(&run, 0, 1), layout::plan_summary(&run)];
+        let kept = files.map(|key| {
+            let file = place.path("out").join(key);
+            let text = std::fs::read_to_string(&file).expect("read");
+            std::fs::write(&file, text.replace(&operator.files.digest, &digest)).expect("write");
+            (file, text)
+        });
+        operator.run(0, 2).says(&[&digest, "plan it again"]);
+        for (file, text) in kept {
+            std::fs::write(file, text).expect("write");
+        }
+    }
+    // A server that it names is not asked: the pod's environment says how storage is reached.
+    let forged = honest.replace(
+        "\"spec\": {",
+        "\"spec\": { \"storage\": { \"endpoint\": \"http://127.0.0.1:1\" },",
+    );
+    assert_ne!(forged, honest);
+    std::fs::write(&file, forged).expect("write");
+    operator.run(0, 0);
+}
+
 #[test]
 fn what_can_never_work_is_told() {
     let place = Place::folder(SHAPE);

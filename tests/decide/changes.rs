@@ -1,6 +1,8 @@
 //! Changes of the spec, and runs that somebody asks for.
 
-use operator::model::{Action, LockFacts, SealFacts, SealTotals};
+use std::time::Duration;
+
+use operator::model::{Action, LockFacts, PlanFacts, RunFacts, SealFacts, SealTotals};
 use serde_json::{Value, json};
 
 use crate::scene::{OUTPUT, Scene, condition, events};
@@ -319,4 +321,131 @@ fn an_output_that_the_operator_chose_stays() {
     scene.step();
     assert_eq!(scene.status().output, output);
     assert_eq!(scene.status().run.as_ref().unwrap().replaces.len(), 1);
+}
+
+/// A job that was refused a change, and asked for a run: once by any token, and once by one that
+/// is to make everything.
+#[test]
+fn a_run_asked_for_after_a_rejected_change_replaces_what_the_job_made() {
+    for mode in [None, Some("failed-only"), Some("all")] {
+        let mut scene = ended(json!({}));
+        let old = digest(&scene);
+        scene.apply(other());
+        scene.step();
+        scene.annotate(TOKEN, "monday");
+        if let Some(mode) = mode {
+            scene.annotate(MODE, mode);
+        }
+        scene.step();
+        let run = scene.status().run.clone().unwrap();
+        assert_eq!(run.replaces, [old], "{mode:?}");
+        assert_eq!(run.redo_all, mode == Some("all"));
+    }
+}
+
+/// What the job made is remembered though a run in between was refused, and so made nothing.
+#[test]
+fn a_run_that_was_refused_is_no_dead_end() {
+    let mut scene = ended(json!({}));
+    let old = digest(&scene);
+    scene.apply(other());
+    scene.step();
+    scene.annotate(TOKEN, "monday");
+    scene.step();
+    let refused = digest(&scene);
+    scene.facts = Some(RunFacts {
+        run: scene.run(),
+        lock: LockFacts::Held { epoch: 5 },
+        plan: PlanFacts::Refused {
+            reason: "PrefixConflict".to_owned(),
+            message: "something else is there".to_owned(),
+        },
+        ..RunFacts::default()
+    });
+    scene.step();
+    assert_eq!(
+        condition(scene.status(), "Failed").as_deref(),
+        Some("True PrefixConflict")
+    );
+    scene.facts = None;
+    scene.apply(json!({"dataset": {"sources": {"default": "third"}}}));
+    scene.annotate(TOKEN, "tuesday");
+    scene.wait(1);
+    scene.step();
+    let replaces = scene.status().run.clone().unwrap().replaces;
+    assert_eq!(replaces, [old]);
+    assert!(!replaces.contains(&refused));
+}
+
+/// Another output in between does not make the job forget the first.
+#[test]
+fn every_output_is_remembered() {
+    let mut scene = ended(json!({"onSpecChange": "Rerun"}));
+    let first = digest(&scene);
+    for (prefix, source) in [("s3://bucket/second/", "a"), (OUTPUT, "b")] {
+        scene.apply(json!({
+            "output": {"prefix": prefix}, "dataset": {"sources": {"default": source}},
+        }));
+        scene.wait(1);
+        scene.step();
+        assert_eq!(scene.status().output.as_deref(), Some(prefix));
+    }
+    assert_eq!(scene.status().run.as_ref().unwrap().replaces, [first]);
+    // What is remembered has bounds.
+    for number in 0..40 {
+        scene.apply(json!({
+            "output": {"prefix": format!("s3://bucket/{}/", number % 20)},
+            "dataset": {"sources": {"default": number.to_string()}},
+        }));
+        scene.wait(1);
+        scene.step();
+    }
+    let outputs = &scene.status().outputs;
+    assert_eq!(outputs.len(), 8);
+    assert!(outputs.iter().all(|output| output.digests.len() <= 16));
+}
+
+/// A token that came during a run is for the run after it, and not used up by one that begins for
+/// another reason.
+#[test]
+fn a_token_waits_for_its_own_run() {
+    let mut scene = Scene::planned(100, json!({"onSpecChange": "Rerun"}));
+    scene.annotate(TOKEN, "monday");
+    scene.annotate(MODE, "all");
+    scene.step();
+    let first = scene.run();
+    scene.apply(other());
+    scene.step();
+    scene.facts = None;
+    scene.wait(1);
+    scene.step();
+    let second = scene.run();
+    assert_ne!(first, second);
+    assert_eq!(scene.status().last_handled_rerun, None);
+    assert!(!scene.status().run.as_ref().unwrap().redo_all);
+
+    let end = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(scene.now);
+    let status = scene.object.status.as_mut().unwrap();
+    status.run.as_mut().unwrap().finished_at = Some(end);
+    scene.wait(1);
+    scene.step();
+    assert_ne!(scene.run(), second);
+    let status = scene.status();
+    assert_eq!(status.last_handled_rerun.as_deref(), Some("monday"));
+    assert!(status.run.as_ref().unwrap().redo_all);
+}
+
+/// Whatever a token waits for is told; nobody looks every few seconds whether it has come.
+#[test]
+fn a_token_that_waits_is_not_polled_for() {
+    let mut scene = ended(json!({}));
+    let run = scene.run();
+    scene.apply(json!({"suspend": true}));
+    scene.annotate(TOKEN, "monday");
+    let decision = scene.step();
+    assert_eq!(scene.run(), run);
+    assert!(decision.requeue >= Duration::from_secs(60), "{decision:?}");
+    scene.apply(json!({"suspend": false}));
+    scene.step();
+    assert_ne!(scene.run(), run);
 }

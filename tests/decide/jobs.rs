@@ -22,6 +22,8 @@ fn spec() -> JobSpec {
         suspend: false,
         prefix: PREFIX.to_owned(),
         has_identity: false,
+        digest: "9b1c".to_owned(),
+        image: "worker:1".to_owned(),
     }
 }
 
@@ -121,6 +123,7 @@ fn a_plain_job() {
                             "--output-prefix",
                             "s3://bucket/side$$(car)$$$$(AWS_SECRET_ACCESS_KEY)$$/",
                             "--run", "20250601-101500-222222",
+                            "--digest", "9b1c",
                             "--epoch", "3",
                             "--batch", "2",
                             "--attempt", "1",

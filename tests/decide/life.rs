@@ -50,6 +50,7 @@ fn the_whole_way_without_a_canary() {
         panic!("{decision:?}");
     };
     assert_eq!(prefix, OUTPUT);
+    let manifest = manifest.as_ref().expect("a manifest");
     assert_eq!(manifest["spec"]["output"]["prefix"], OUTPUT);
     assert_eq!(
         manifest["metadata"],

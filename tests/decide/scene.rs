@@ -227,6 +227,7 @@ impl Scene {
 
     /// Digest of the pod template of an attempt's Job, as the spec is now.
     pub fn template(&self, batch: u32, attempt: u32) -> String {
+        let run = self.status().run.as_ref().expect("a run");
         let spec = JobSpec {
             name: self.name(batch, attempt),
             run: self.run(),
@@ -238,6 +239,8 @@ impl Scene {
             suspend: false,
             prefix: OUTPUT.to_owned(),
             has_identity: self.has_identity,
+            digest: run.pipeline_digest.clone().expect("a digest"),
+            image: run.image.clone().expect("a pinned image"),
         };
         build::template_digest(&self.object, &spec, &self.settings)
     }

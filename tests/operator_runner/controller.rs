@@ -57,7 +57,8 @@ impl Controller {
             run: run.to_owned(),
             digest: DIGEST.to_owned(),
             replaces: Vec::new(),
-            manifest: json!({
+            main: place.uri("main/"),
+            manifest: Some(json!({
                 "apiVersion": "sidecarjob.dev/v1alpha1",
                 "kind": "SidecarJob",
                 "metadata": { "name": name, "namespace": "tests" },
@@ -65,7 +66,7 @@ impl Controller {
                     "dataset": { "mainPrefix": place.uri("main/") },
                     "output": { "prefix": &prefix },
                 },
-            }),
+            })),
             prefix,
             skip_existing: true,
         };

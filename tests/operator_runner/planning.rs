@@ -73,11 +73,12 @@ async fn an_empty_output_is_planned_whole(place: Place) {
         assert_eq!(*line, (number as u64, path, None));
     }
     let frozen = frozen_job::read(&*place.output(), &controller.run()).await;
-    assert_eq!(frozen.unwrap().unwrap(), controller.hold.manifest);
+    assert_eq!(frozen.unwrap(), controller.hold.manifest);
 
     // A restart finds the plan, and plans nothing; nor does a manifest that has changed count.
     controller.restart().await;
-    controller.hold.manifest["spec"]["dataset"]["mainPrefix"] = "elsewhere/".into();
+    controller.hold.manifest.as_mut().unwrap()["spec"]["dataset"]["mainPrefix"] =
+        "elsewhere/".into();
     controller.held().await;
     assert_eq!(controller.facts().plan, PlanFacts::Made(plan));
 }
@@ -209,7 +210,7 @@ async fn no_shards_are_refused(place: Place) {
 async fn a_manifest_that_reads_elsewhere_is_refused(place: Place) {
     place.make_main(0..2).await;
     let mut controller = Controller::new(&place, "a");
-    let mut planted = controller.hold.manifest.clone();
+    let mut planted = controller.hold.manifest.clone().unwrap();
     planted["spec"]["dataset"]["mainPrefix"] = place.uri("secrets/").into();
     let frozen = frozen_job::freeze(&*place.output(), &controller.run(), &planted).await;
     frozen.unwrap();

@@ -38,7 +38,11 @@ async fn planned(place: &Place, shards: u64) -> Controller {
     let job = crds::manifest::parse(&text, Path::new("job.yaml")).unwrap();
     let mut controller = Controller::new(place, "a");
     controller.hold.digest = crds::digest::pipeline_digest(&job.spec).unwrap();
-    controller.hold.manifest = serde_json::to_value(&job).unwrap();
+    controller
+        .hold
+        .main
+        .clone_from(&job.spec.dataset.main_prefix);
+    controller.hold.manifest = Some(serde_json::to_value(&job).unwrap());
     controller.held().await;
     assert_eq!(controller.planned().await.todo, shards);
     controller
@@ -60,6 +64,7 @@ fn pod(controller: &Controller, (batch, attempt, index): (u32, u32, u32)) -> (Op
         .arg("chunk")
         .args(["--output-prefix", &controller.hold.prefix])
         .args(["--run", &controller.hold.run])
+        .args(["--digest", &controller.hold.digest])
         .args(["--epoch", &epoch.to_string()])
         .args(["--batch", &batch.to_string()])
         .args(["--attempt", &attempt.to_string()])

@@ -144,8 +144,11 @@ impl World {
                 replaces,
                 skip_existing,
                 manifest,
+                main: _,
             } => {
-                assert_eq!(manifest["spec"]["output"]["prefix"], prefix);
+                if let Some(manifest) = manifest {
+                    assert_eq!(manifest["spec"]["output"]["prefix"], prefix);
+                }
                 let former = self.runner(uid).map(|runner| runner.run.clone());
                 if former.as_deref() == Some(run.as_str()) {
                     return true;

@@ -77,6 +77,8 @@ fn a_second_job_of_a_batch_is_noticed() {
                 suspend: false,
                 prefix: String::new(),
                 has_identity: false,
+                digest: String::new(),
+                image: String::new(),
             };
             decision.actions.push(Action::Start {
                 batch: batch.batch,

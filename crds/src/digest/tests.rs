@@ -113,6 +113,34 @@ fn what_changes_the_shards_changes_it() {
     }
 }
 
+#[test]
+fn the_hash_of_a_spec_is_of_what_is_written() {
+    let hash = |text: &str| written_hash(&spec(text));
+    // A change here looks to every object like a change of its spec.
+    assert_eq!(hash(JOB), "1-0");
+    for (from, to) in [
+        ("s3://bucket/out/", "s3://bucket/elsewhere/"),
+        ("name: demo", "name: other"),
+        ("  output:", "  throughput: {maxWorkers: 3}\n  output:"),
+    ] {
+        assert_eq!(hash(&JOB.replace(from, to)), hash(JOB), "{from} -> {to}");
+    }
+    for (from, to) in [
+        ("s3://bucket/main/", "s3://bucket/main2/"),
+        ("default: b", "default: c"),
+        ("type: float64", "type: float32"),
+        ("extractScaffold: {}", "extractScaffold: {drop: [a]}"),
+        ("s3://bucket/index/", "s3://bucket/index2/"),
+    ] {
+        assert_ne!(
+            hash(&JOB.replacen(from, to, 1)),
+            hash(JOB),
+            "{from} -> {to}"
+        );
+    }
+    assert!(is_written_hash(&hash(JOB)) && !is_written_hash(&digest(JOB)));
+}
+
 /// JSON text of a value with the members of every object in an order that `seed` decides.
 fn shuffled(value: &Value, seed: u64) -> String {
     match value {

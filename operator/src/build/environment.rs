@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crds::{ChecksumMode, SidecarJobSpec};
+use crds::{ChecksumMode, SidecarJob};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
 
-use crate::model::Settings;
+use crate::model::{Settings, frozen};
 
 /// Variables of the credentials, and whether a Secret may lack them.
 const CREDENTIALS: [(&str, bool); 3] = [
@@ -19,10 +19,11 @@ const CREDENTIALS: [(&str, bool); 3] = [
 const RESERVED: [&str; 2] = ["AWS_", "SIDECARJOB_"];
 
 /// Each variable once, by name. Of two sources the later counts: the installation, the spec's own
-/// variables, its storage section, which is what operator and workers agree on.
+/// variables, how the run reaches storage, which is what operator and workers agree on.
 /// `has_identity`: whether the workers have an identity of their own; then that of the node that
 /// they happen to run on is none of their business.
-pub(super) fn of(spec: &SidecarJobSpec, has_identity: bool, settings: &Settings) -> Vec<EnvVar> {
+pub(super) fn of(object: &SidecarJob, has_identity: bool, settings: &Settings) -> Vec<EnvVar> {
+    let storage = frozen::storage(object);
     let mut variables: BTreeMap<String, EnvVar> = BTreeMap::new();
     let mut set = |name: &str, value: &str| {
         variables.insert(name.to_owned(), plain(name, value));
@@ -30,7 +31,7 @@ pub(super) fn of(spec: &SidecarJobSpec, has_identity: bool, settings: &Settings)
     for (name, value) in &settings.worker_environment {
         set(name, value);
     }
-    for variable in &spec.worker.env {
+    for variable in &object.spec.worker.env {
         let mut reserved = RESERVED.iter();
         if !reserved.any(|start| variable.name.starts_with(start)) {
             set(&variable.name, &variable.value);
@@ -41,27 +42,25 @@ pub(super) fn of(spec: &SidecarJobSpec, has_identity: bool, settings: &Settings)
     }
     // The only place of a worker that can be written to.
     set("TMPDIR", "/tmp");
-    if let Some(storage) = &spec.storage {
-        if let Some(endpoint) = &storage.endpoint {
-            set("AWS_ENDPOINT_URL_S3", endpoint);
-        }
-        if let Some(region) = &storage.region {
-            set("AWS_REGION", region);
-        }
-        if let Some(path_style) = storage.path_style {
-            set("SIDECARJOB_S3_PATH_STYLE", &path_style.to_string());
-        }
-        if let Some(mode) = storage.request_checksums {
-            let word = match mode {
-                ChecksumMode::WhenSupported => "when_supported",
-                ChecksumMode::WhenRequired => "when_required",
-            };
-            set("AWS_REQUEST_CHECKSUM_CALCULATION", word);
-        }
-        if let Some(secret) = &storage.credentials_secret_ref {
-            for (name, optional) in CREDENTIALS {
-                variables.insert(name.to_owned(), from_secret(name, &secret.name, optional));
-            }
+    if let Some(endpoint) = &storage.endpoint {
+        set("AWS_ENDPOINT_URL_S3", endpoint);
+    }
+    if let Some(region) = &storage.region {
+        set("AWS_REGION", region);
+    }
+    if let Some(path_style) = storage.path_style {
+        set("SIDECARJOB_S3_PATH_STYLE", &path_style.to_string());
+    }
+    if let Some(mode) = storage.request_checksums {
+        let word = match mode {
+            ChecksumMode::WhenSupported => "when_supported",
+            ChecksumMode::WhenRequired => "when_required",
+        };
+        set("AWS_REQUEST_CHECKSUM_CALCULATION", word);
+    }
+    if let Some(secret) = &storage.credentials_secret_ref {
+        for (name, optional) in CREDENTIALS {
+            variables.insert(name.to_owned(), from_secret(name, &secret.name, optional));
         }
     }
     variables.into_values().collect()

@@ -98,7 +98,7 @@ fn pod(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> PodSpec {
 
 fn container(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> Container {
     let worker = &object.spec.worker;
-    let image = worker.image.as_ref().unwrap_or(&settings.worker_image);
+    let image = worker.image.as_ref().unwrap_or(&job.image);
     let mut container = Container {
         name: CONTAINER.to_owned(),
         image: Some(image.clone()),
@@ -112,7 +112,7 @@ fn container(object: &SidecarJob, job: &JobSpec, settings: &Settings) -> Contain
         }),
         // The entry point of the image is the worker.
         args: Some(arguments(job)),
-        env: some(environment::of(&object.spec, job.has_identity, settings)),
+        env: some(environment::of(object, job.has_identity, settings)),
         resources: worker
             .resources
             .as_ref()
@@ -150,6 +150,8 @@ fn arguments(job: &JobSpec) -> Vec<String> {
         &job.prefix,
         "--run",
         &job.run,
+        "--digest",
+        &job.digest,
         "--epoch",
         &job.epoch.to_string(),
         "--batch",

@@ -339,6 +339,7 @@ pub(super) fn start(
 
 /// What the Job of an attempt is built from, but for its size.
 fn job_spec(draft: &Draft<'_>, context: &Context<'_>, batch: u32, attempt: u32) -> JobSpec {
+    let pinned = context.run.image.clone();
     JobSpec {
         name: job_name(draft, &context.run.name, batch, attempt),
         run: context.run.name.clone(),
@@ -350,6 +351,8 @@ fn job_spec(draft: &Draft<'_>, context: &Context<'_>, batch: u32, attempt: u32) 
         suspend: false,
         prefix: draft.before.output.clone().unwrap_or_default(),
         has_identity: draft.observed.has_identity,
+        digest: context.run.pipeline_digest.clone().unwrap_or_default(),
+        image: pinned.unwrap_or_else(|| draft.observed.settings.worker_image.clone()),
     }
 }
 

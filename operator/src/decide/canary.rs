@@ -1,5 +1,7 @@
 //! The canary: a small run over a spread of the shards, before the large spend.
 
+use crds::{Canary, CanaryTerms};
+
 use super::attempts::State;
 use super::batches::Context;
 use super::draft::{AT_ONCE, Draft, RESTING};
@@ -7,7 +9,7 @@ use super::seal;
 use super::standing::{Course, Phase, Standing};
 use crate::conditions::Status;
 use crate::items;
-use crate::model::{Item, PlanTotals, ProgressFacts};
+use crate::model::{Item, PlanTotals, ProgressFacts, frozen};
 use crate::reasons::{self, types};
 use crate::sizing::MOST_ITEMS_OF_A_JOB;
 
@@ -28,15 +30,30 @@ pub(super) enum Stage {
 
 /// The items of the canary: batch 0.
 pub(super) fn items(draft: &Draft<'_>, totals: &PlanTotals) -> Vec<Item> {
-    let spec = &draft.object.spec;
-    let shards = u64::try_from(spec.canary.shards).unwrap_or(0).max(1);
-    let workers = u64::try_from(spec.throughput.max_workers).unwrap_or(1);
+    let shards = u64::try_from(terms(draft).shards).unwrap_or(0).max(1);
+    let workers = u64::try_from(draft.object.spec.throughput.max_workers).unwrap_or(1);
     let most = draft
         .observed
         .settings
         .items_per_job
         .clamp(1, MOST_ITEMS_OF_A_JOB);
     items::spread(totals.todo, shards, workers.clamp(1, u64::from(most)))
+}
+
+/// What was asked of the canary when the run was planned.
+fn terms(draft: &Draft<'_>) -> CanaryTerms {
+    let planned = draft.before.canary.as_ref();
+    let planned = planned.and_then(|canary| canary.terms.clone());
+    planned.unwrap_or_else(|| asked(&draft.object.spec.canary))
+}
+
+/// What a spec asks of its canary.
+pub(super) fn asked(canary: &Canary) -> CanaryTerms {
+    CanaryTerms {
+        shards: canary.shards,
+        min_match_rate: canary.min_match_rate,
+        max_null_rate: canary.max_null_rate,
+    }
 }
 
 pub(super) fn stage(draft: &mut Draft<'_>, context: &Context<'_>) -> Stage {
@@ -106,7 +123,7 @@ fn rates(progress: &ProgressFacts, has_lookups: bool) -> Rates {
 
 fn judge(draft: &mut Draft<'_>, context: &Context<'_>) -> Stage {
     let progress = &context.facts.progress;
-    let rates = rates(progress, has_lookups(draft));
+    let rates = rates(progress, frozen::looks_up(draft.object));
     let cost = progress.costs.of_a_shard();
     let objection = objection(draft, context, rates);
     let message = match &objection {
@@ -146,7 +163,7 @@ fn judge(draft: &mut Draft<'_>, context: &Context<'_>) -> Stage {
 
 /// Why the canary isn't good enough.
 fn objection(draft: &Draft<'_>, context: &Context<'_>, rates: Rates) -> Option<String> {
-    let canary = &draft.object.spec.canary;
+    let terms = terms(draft);
     if let Some(State::GivenUp {
         reason,
         is_permanent: true,
@@ -165,7 +182,7 @@ fn objection(draft: &Draft<'_>, context: &Context<'_>, rates: Rates) -> Option<S
         return Some(format!("every shard failed, the first: {first}"));
     }
     let percent = |rate: f64| format!("{:.2}%", 100.0 * rate);
-    if let (Some(least), Some(rate)) = (canary.min_match_rate, rates.matched)
+    if let (Some(least), Some(rate)) = (terms.min_match_rate, rates.matched)
         && rate < least
     {
         return Some(format!(
@@ -174,7 +191,7 @@ fn objection(draft: &Draft<'_>, context: &Context<'_>, rates: Rates) -> Option<S
             percent(least)
         ));
     }
-    if let (Some(most), Some(rate)) = (canary.max_null_rate, rates.null)
+    if let (Some(most), Some(rate)) = (terms.max_null_rate, rates.null)
         && rate > most
     {
         return Some(format!(
@@ -198,16 +215,6 @@ fn summary(progress: &ProgressFacts, rates: Rates) -> String {
         share(rates.matched),
         share(rates.null)
     )
-}
-
-/// Whether the pipeline looks keys up at all.
-pub(super) fn has_lookups(draft: &Draft<'_>) -> bool {
-    draft
-        .object
-        .spec
-        .pipeline
-        .iter()
-        .any(|step| step.join_from_parquet.is_some() || step.recaption_merge.is_some())
 }
 
 fn rounded(number: f64, parts: f64) -> f64 {

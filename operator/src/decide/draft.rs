@@ -36,6 +36,8 @@ pub(super) struct Draft<'a> {
     pub(super) standing: Option<Standing>,
     /// Why a change of the spec isn't followed: reason and message.
     pub(super) objection: Option<(&'static str, String)>,
+    /// Whether the spec asks for the run that goes on.
+    pub(super) is_as_begun: bool,
     pub(super) requeue: Duration,
     /// What to tell of what is done, beside the differences of the status.
     pub(super) notes: Vec<EventNote>,
@@ -60,6 +62,7 @@ impl<'a> Draft<'a> {
             actions: Vec::new(),
             standing: None,
             objection: None,
+            is_as_begun: false,
             requeue: MOVING,
             notes: Vec::new(),
             is_undone: false,
@@ -115,6 +118,18 @@ impl<'a> Draft<'a> {
         let before = self.before.phase.as_deref();
         let found = steps.into_iter().find(|phase| before == Some(phase.word()));
         found.unwrap_or(Phase::Pending)
+    }
+
+    /// Whether a change of the spec was refused when the object was last looked at.
+    pub(super) fn is_rejected(&self) -> bool {
+        let mut conditions = self.before.conditions.iter();
+        conditions.any(|found| found.reason == reasons::SPEC_CHANGED_AFTER_START)
+    }
+
+    /// The image that the operator was installed with, if any.
+    pub(super) fn default_image(&self) -> Option<String> {
+        let image = &self.observed.settings.worker_image;
+        (!image.is_empty()).then(|| image.clone())
     }
 
     pub(super) fn stand(&mut self, standing: Standing) {

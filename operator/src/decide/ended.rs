@@ -35,7 +35,8 @@ pub(super) fn decide(draft: &mut Draft<'_>, run: &RunStatus, wanted: Result<Want
     let is_free = observed.jobs.is_empty() && !is_held && !draft.is_suspended();
     match next(draft, run, wanted) {
         Next::Begin(wanted, terms) if is_free => begin::begin(draft, &wanted, &terms),
-        Next::Begin(..) => draft.look_again_in(5),
+        // Whatever it waits for is told: an edit of the spec, the end of a Job, the lock.
+        Next::Begin(..) => {}
         Next::Object(reason, message) => {
             draft.objection = Some((reason, message));
             expire(draft, run);
@@ -69,13 +70,11 @@ fn next(draft: &Draft<'_>, run: &RunStatus, wanted: Result<Wanted, String>) -> N
         Ok(wanted) => wanted,
         Err(message) => return Next::Object(crate::reasons::INVALID_SPEC, message),
     };
-    let is_rerun = wanted.on_change == OnSpecChange::Rerun;
     let token = begin::rerun_token(draft.object);
     if token.is_some() && token != draft.before.last_handled_rerun {
-        let wants_all = begin::wants_all(draft.object);
         let terms = Terms {
-            may_replace: is_rerun || wants_all,
-            redo_all: wants_all,
+            redo_all: begin::wants_all(draft.object),
+            token,
         };
         return Next::Begin(wanted, terms);
     }
@@ -84,14 +83,10 @@ fn next(draft: &Draft<'_>, run: &RunStatus, wanted: Result<Wanted, String>) -> N
         return Next::Nothing;
     }
     if wanted.on_change == OnSpecChange::Reject && draft.was_true(types::PLANNED) {
-        let (reason, message) = begin::rejected(&wanted, run);
+        let (reason, message) = begin::rejected(&wanted, run, output);
         return Next::Object(reason, message);
     }
-    let terms = Terms {
-        may_replace: is_rerun,
-        redo_all: false,
-    };
-    Next::Begin(wanted, terms)
+    Next::Begin(wanted, Terms::default())
 }
 
 /// The standing of the end, from the condition that has kept it.

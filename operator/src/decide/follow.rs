@@ -51,7 +51,13 @@ fn hold(draft: &mut Draft<'_>, run: &RunStatus) {
         run: run.name.clone(),
         digest: run.pipeline_digest.clone().unwrap_or_default(),
         replaces: run.replaces.clone(),
-        manifest: frozen_manifest(draft.object, &prefix),
+        main: run
+            .main_prefix
+            .clone()
+            .unwrap_or_else(|| draft.object.spec.dataset.main_prefix.clone()),
+        manifest: draft
+            .is_as_begun
+            .then(|| frozen_manifest(draft.object, &prefix)),
         skip_existing: draft.object.spec.output.skip_existing && !run.redo_all,
         prefix,
     });

@@ -82,7 +82,9 @@ fn draw_up(observed: &Observed, now: Timestamp, is_undone: bool) -> Decision {
     draft.actions.extend(stop(observed));
     let wanted = Wanted::of(&observed.object.spec);
     let has_ended = draft.has_ended();
-    match draft.run().cloned() {
+    let run = draft.run().cloned();
+    let run = run.map(|run| begin::adopt(&mut draft, run, wanted.as_ref()));
+    match run {
         _ if observed.is_namespace_going && !has_ended => going::decide(&mut draft),
         None => begin::first(&mut draft, wanted),
         Some(run) if run.finished_at.is_some() => ended::decide(&mut draft, &run, wanted),

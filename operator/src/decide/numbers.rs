@@ -7,9 +7,9 @@ use k8s_openapi::jiff::Timestamp;
 use super::attempts::{Batch, State};
 use super::batches::{self, Context};
 use super::draft::Draft;
-use super::{canary, queue, scale};
+use super::{queue, scale};
 use crate::conditions::{Status, clip};
-use crate::model::{FailureNote, SealFacts};
+use crate::model::{FailureNote, SealFacts, frozen};
 use crate::reasons::{self, types};
 
 /// Most batches in a status.
@@ -74,7 +74,7 @@ fn counts(draft: &mut Draft<'_>, context: &Context<'_>) {
 
 /// Rows, and the share of them that matched if the pipeline looks keys up.
 pub(super) fn rows(draft: &Draft<'_>, written: u64, matched: u64) -> RowCounts {
-    let looked_up = if canary::has_lookups(draft) {
+    let looked_up = if frozen::looks_up(draft.object) {
         written
     } else {
         0

@@ -2,6 +2,7 @@
 
 use crds::CanaryStatus;
 
+use super::canary;
 use super::draft::{AT_ONCE, Draft};
 use super::seal;
 use super::standing::{Course, Phase, Standing};
@@ -69,7 +70,15 @@ fn planned(draft: &mut Draft<'_>, totals: &PlanTotals, is_known: bool) {
     }
     // Whether there is a canary is settled here, and in the API server before anything starts.
     let has_canary = draft.object.spec.canary.shards > 0 && totals.todo > 0;
-    draft.status.canary = has_canary.then(CanaryStatus::default);
+    draft.status.canary = has_canary.then(|| CanaryStatus {
+        terms: Some(canary::asked(&draft.object.spec.canary)),
+        ..CanaryStatus::default()
+    });
+    // The release that has made the plan does the work, whatever is installed meanwhile.
+    let image = draft.default_image();
+    if let Some(run) = &mut draft.status.run {
+        run.image = image;
+    }
     let phase = match (has_canary, totals.todo) {
         (_, 0) => Phase::Verifying,
         (true, _) => Phase::Canary,

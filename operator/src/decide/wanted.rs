@@ -1,8 +1,10 @@
 //! Which pipeline and prefix the spec asks for, and whether a run is that.
 
-use crds::{OnSpecChange, RunStatus, SidecarJobSpec, digest, prefix};
+use crds::{OnSpecChange, RunStatus, SidecarJobSpec, StorageAccess, digest, prefix};
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::tz::TimeZone;
+
+use crate::model::frozen;
 
 /// Digits of a digest in the name of a folder.
 const DIGITS_OF_A_FOLDER: usize = 12;
@@ -12,6 +14,12 @@ const DIGITS_OF_A_FOLDER: usize = 12;
 pub(super) struct Wanted {
     /// Digest of the pipeline, which covers the main prefix too.
     pub(super) digest: String,
+    /// Hash of the spec as it is written.
+    pub(super) written: String,
+    /// How object storage is reached, but for the credentials.
+    pub(super) storage: StorageAccess,
+    pub(super) main_prefix: String,
+    pub(super) looks_up: bool,
     /// `output.prefix`, normalised.
     base: Option<String>,
     /// What the names of outputs begin with that the spec doesn't name.
@@ -42,6 +50,10 @@ impl Wanted {
         }
         Ok(Self {
             digest,
+            written: digest::written_hash(spec),
+            storage: frozen::without_credentials(spec.storage.clone().unwrap_or_default()),
+            main_prefix: dataset.main_prefix.clone(),
+            looks_up: frozen::has_lookups(spec),
             base,
             stem: stem.unwrap_or_default(),
             on_change: spec.on_spec_change,
@@ -77,10 +89,31 @@ impl Wanted {
         }
     }
 
-    /// Whether a run with this output is what the spec asks for.
+    /// Whether a run with this output is what the spec asks for. The spec as it was written
+    /// decides: what another release has made of it may have had another digest. To write the
+    /// same in other words is no change, either.
     pub(super) fn is(&self, run: &RunStatus, output: &str) -> bool {
         let digest = run.pipeline_digest.as_deref().unwrap_or_default();
-        digest == self.digest && self.is_place(output, digest)
+        self.is_pipeline(run) && self.is_place(output, digest)
+    }
+
+    pub(super) fn is_pipeline(&self, run: &RunStatus) -> bool {
+        run.spec_hash.as_ref() == Some(&self.written)
+            || run.pipeline_digest.as_ref() == Some(&self.digest)
+    }
+
+    /// Whether a run reaches object storage as the spec says now.
+    pub(super) fn reaches(&self, run: &RunStatus) -> bool {
+        frozen::is_recorded(run) && self.storage == run.storage.clone().unwrap_or_default()
+    }
+
+    /// Completes what a run keeps that an operator began which did not keep it, or not in a way
+    /// that this one understands. To be asked while the spec is what it was then.
+    pub(super) fn complete(&self, run: &mut RunStatus) {
+        run.spec_hash = Some(self.written.clone());
+        run.main_prefix = Some(self.main_prefix.clone());
+        run.storage = (self.storage != StorageAccess::default()).then(|| self.storage.clone());
+        run.looks_up = Some(self.looks_up);
     }
 
     fn is_place(&self, output: &str, digest: &str) -> bool {

@@ -41,8 +41,11 @@ pub enum Action {
         digest: String,
         /// Digests whose shards may be replaced.
         replaces: Vec<String>,
-        /// The manifest of the run, to be frozen beside the output if it isn't yet there.
-        manifest: serde_json::Value,
+        /// Main prefix of the run.
+        main: String,
+        /// The manifest of the run, to be frozen beside the output if it isn't yet there; `None`
+        /// if the spec has become another since, so that what is there has to do.
+        manifest: Option<serde_json::Value>,
         /// Keep shards that are in place and right.
         skip_existing: bool,
     },
@@ -145,6 +148,10 @@ pub struct JobSpec {
     pub prefix: String,
     /// Whether the workers have an identity of their own towards the store.
     pub has_identity: bool,
+    /// Digest of the run's pipeline.
+    pub digest: String,
+    /// Image of the workers where the spec names none.
+    pub image: String,
 }
 
 /// Whether an event is good news.

@@ -3,6 +3,7 @@
 
 mod decision;
 mod facts;
+pub mod frozen;
 mod observed;
 
 pub use decision::{Action, Decision, EventKind, EventNote, JobSpec};

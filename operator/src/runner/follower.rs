@@ -78,7 +78,18 @@ async fn open(session: &Session) -> Result<(), Failed> {
 pub(super) async fn freeze(session: &Session) -> Result<serde_json::Value, Failed> {
     session.fence()?.check().await?;
     let output = session.output()?;
-    Ok(frozen_job::freeze(&*output, &session.run, &session.hold.manifest).await?)
+    if let Some(manifest) = &session.hold.manifest {
+        return Ok(frozen_job::freeze(&*output, &session.run, manifest).await?);
+    }
+    let found = frozen_job::read(&*output, &session.run).await?;
+    found.ok_or_else(|| Failed::Refused {
+        reason: "RunUnreadable",
+        message: format!(
+            "{} is gone, and the spec is another than the run began with: change it back, or ask \
+             for a re-run",
+            layout::frozen_job(&session.run)
+        ),
+    })
 }
 
 async fn read_plan(session: &Session) -> Result<Option<PlanSummary>, Failed> {

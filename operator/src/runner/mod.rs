@@ -86,8 +86,10 @@ pub struct Hold {
     pub digest: String,
     /// Digests whose shards may be replaced.
     pub replaces: Vec<String>,
-    /// The manifest of the run, which is frozen if none is yet.
-    pub manifest: serde_json::Value,
+    /// Main prefix of the run.
+    pub main: String,
+    /// The manifest of the run, which is frozen if none is yet; `None`: one has to be there.
+    pub manifest: Option<serde_json::Value>,
     /// Keep shards that are in place and right.
     pub skip_existing: bool,
 }

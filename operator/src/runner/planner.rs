@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crds::prefix::normalize;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use storage::state::RunId;
@@ -89,15 +90,14 @@ async fn attempt(session: &Session) -> Result<PlanTotals, Failed> {
     };
     // The stores were opened for the prefixes of the object. Whoever can write below the output
     // could have left a manifest that names another one to read.
-    let asked = session.hold.manifest["spec"]["dataset"]["mainPrefix"].as_str();
-    if asked != Some(main) {
+    let asked = &session.hold.main;
+    if normalize(asked) != normalize(main) {
         return Err(Failed::Refused {
             reason: "PlanImpossible",
             message: format!(
-                "the frozen manifest {} reads {main}, the SidecarJob reads {}: delete it, and ask \
-                 for a re-run",
+                "the frozen manifest {} reads {main}, the SidecarJob reads {asked}: delete it, and \
+                 ask for a re-run",
                 layout::frozen_job(&session.run),
-                asked.unwrap_or("nothing"),
             ),
         });
     }
@@ -387,8 +387,8 @@ impl PlanRequest {
         Failed::Refused {
             reason: "PrefixConflict",
             message: format!(
-                "{}{key} {what}; no shard was touched: choose another output prefix, set \
-                 spec.onSpecChange, or remove what is there",
+                "{}{key} {what}, and not by this SidecarJob; no shard was touched: choose another \
+                 output prefix, or remove what is there",
                 self.output.uri()
             ),
         }

@@ -15,7 +15,6 @@ use storage::{Error, ObjectMeta, Store};
 use time::OffsetDateTime;
 
 use super::failures::FailureReport;
-use super::follower::freeze;
 use super::footers::{Look, Reservoir, look_at};
 use super::lock;
 use super::session::Session;
@@ -58,9 +57,7 @@ async fn guarded(session: &Session) -> Result<SealFacts, Failed> {
 
 async fn attempt(session: &Session) -> Result<SealFacts, Failed> {
     let output = session.output()?;
-    let manifest = freeze(session).await?;
-    let main = manifest["spec"]["dataset"]["mainPrefix"].as_str();
-    let main = session.stores().open(main.unwrap_or_default())?;
+    let main = session.stores().open(&session.hold.main)?;
     let Some(plan) = PlanSummary::read(&*output, &session.run).await? else {
         return Err(Failed::Refused {
             reason: "RunUnreadable",

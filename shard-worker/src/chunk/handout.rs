@@ -16,7 +16,6 @@ use storage::state::{StateError, frozen_job};
 
 use crate::chunk::ChunkOptions;
 use crate::error::{Error, Result};
-use crate::job::Job;
 use crate::run::{fence_error, state_error};
 
 /// Everything that a worker is given, read and checked.
@@ -26,7 +25,7 @@ pub struct Handout {
     pub fence: Fence,
     /// The chunks to do.
     pub item: WorkItem,
-    /// Digest of the run's pipeline.
+    /// Digest of the run's pipeline, by the arguments.
     pub digest: String,
     /// The job, as the run uses it.
     pub manifest: SidecarJob,
@@ -42,6 +41,7 @@ impl Handout {
         let ChunkOptions {
             run,
             epoch,
+            digest,
             batch: number,
             attempt,
             index,
@@ -83,30 +83,35 @@ impl Handout {
                 item.first, item.end, plan.chunks
             )));
         }
-        if batch.digest != plan.digest {
+        let files = [("batch", &batch.digest), ("plan", &plan.digest)];
+        let digest = digest.as_ref().unwrap_or(&batch.digest).clone();
+        if let Some((what, other)) = files.into_iter().find(|(_, found)| **found != digest) {
             return Err(Error::Usage(format!(
-                "batch {number} is of the pipeline {}, the plan of run {run} of {}; plan it again",
-                batch.digest, plan.digest
+                "the {what} of run {run} is of the pipeline {other}, and this work of {digest}; plan it again"
             )));
         }
         Ok(Self {
             fence,
             item,
-            digest: batch.digest,
+            digest,
             manifest: parse(&manifest)?,
             raw: manifest,
             plan,
         })
     }
 
-    /// Whether operator and worker understand the manifest alike.
-    pub fn check_digest(&self, job: &Job) -> Result<()> {
-        if job.digest == self.digest {
+    /// Whether the manifest is the one that the operator handed out. To be asked before anything
+    /// that it names is opened: whoever may write below the output prefix could have left another
+    /// there, to have it read with the worker's identity.
+    pub fn check_digest(&self) -> Result<()> {
+        let found = crds::digest::pipeline_digest(&self.manifest.spec)
+            .map_err(|error| self.explain(Error::Usage(error.to_string())))?;
+        if found == self.digest {
             return Ok(());
         }
         Err(self.explain(Error::Usage(format!(
-            "the frozen manifest is of the pipeline {}, its batch of {}: operator and worker are of different releases; use images of the same one",
-            job.digest, self.digest
+            "the frozen manifest is of the pipeline {found}, and this work of {}: somebody has replaced the manifest, or operator and worker are of different releases; use images of the same one, and ask for another run",
+            self.digest
         ))))
     }
 

@@ -25,7 +25,7 @@ use time::OffsetDateTime;
 use crate::chunk::handout::Handout;
 use crate::chunk::resume::{Resumed, resume};
 use crate::error::{Error, Result};
-use crate::job::{Job, storage_config};
+use crate::job::Job;
 use crate::run::batch::{ROW_OVERHEAD, budget};
 use crate::run::context::RunContext;
 use crate::run::finisher::Task;
@@ -47,6 +47,8 @@ pub struct ChunkOptions {
     pub run: RunId,
     /// The epoch in which the run holds the prefix.
     pub epoch: u64,
+    /// Digest of the run's pipeline; `None`: that of the batch.
+    pub digest: Option<String>,
     /// The batch.
     pub batch: u64,
     /// Number of the attempt at it.
@@ -98,6 +100,7 @@ async fn work(
     started: Instant,
     outcome: &mut Outcome,
 ) -> Result<()> {
+    // How storage is reached is for the pod to say, not for a file below the output prefix.
     let environment = StorageConfig::from_variables(|name| std::env::var(name).ok());
     let environment = environment.map_err(Error::Usage)?;
     let stores = Arc::new(Stores::new(&environment));
@@ -107,12 +110,6 @@ async fn work(
     let lap = |what: &str| tracing::debug!(seconds = started.elapsed().as_secs_f64(), "{what}");
     lap("the work item is known");
 
-    let config = storage_config(&handout.manifest.spec, &environment);
-    let stores = if config == environment {
-        stores
-    } else {
-        Arc::new(Stores::new(&config))
-    };
     let prepared = match prepare(stores, &output, &handout, options).await {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -184,6 +181,7 @@ async fn prepare(
     handout: &Handout,
     options: &ChunkOptions,
 ) -> Result<Prepared> {
+    handout.check_digest()?;
     // What the operator hands out and what the manifest names are looked at side by side.
     let (job, listed, recorded) = join3(
         Job::open_in(
@@ -196,7 +194,6 @@ async fn prepare(
     )
     .await;
     let job = Arc::new(job.map_err(|error| handout.explain(error))?);
-    handout.check_digest(&job)?;
     let (lines, there) = listed?;
     let recorded = recorded.map_err(state_error)?;
     let (recorded, earlier) = match recorded {

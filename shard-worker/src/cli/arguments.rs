@@ -107,7 +107,7 @@ pub struct RunArguments {
 /// Arguments of `chunk`.
 ///
 /// Storage is reached as the usual AWS variables say, and SIDECARJOB_S3_PATH_STYLE (true or
-/// false); for all but the run's own files the manifest's spec.storage wins.
+/// false); the frozen manifest's spec.storage counts for nothing.
 #[derive(Debug, Args)]
 pub struct ChunkArguments {
     /// The effective output prefix, below which the operator has left its files.
@@ -119,6 +119,9 @@ pub struct ChunkArguments {
     /// Epoch of the writer lock that the operator holds for the run.
     #[arg(long, value_name = "N")]
     pub epoch: u64,
+    /// Digest of the run's pipeline: files of another are refused. Default: the batch's.
+    #[arg(long, value_name = "HEX")]
+    pub digest: Option<String>,
     /// The batch.
     #[arg(long, value_name = "N")]
     pub batch: u64,

@@ -94,6 +94,7 @@ fn options(arguments: &ChunkArguments) -> Result<ChunkOptions> {
         output_prefix: arguments.output_prefix.clone(),
         run: arguments.run.clone(),
         epoch: arguments.epoch,
+        digest: arguments.digest.clone(),
         batch: arguments.batch,
         attempt: arguments.attempt,
         index,

@@ -42,6 +42,37 @@ impl RunId {
         Self(text)
     }
 
+    /// The run that begins at `now` and comes after `earlier`, also if the clock says that it
+    /// began before: that of whoever leads now may be behind.
+    pub fn after(earlier: Option<&Self>, now: OffsetDateTime, random: u32) -> Self {
+        let next = Self::new(now, random);
+        match earlier {
+            Some(earlier) if next <= *earlier => match earlier.began() {
+                Some(began) => Self::new(began + time::Duration::milliseconds(1), random),
+                None => next,
+            },
+            _ => next,
+        }
+    }
+
+    /// When the run began, by its name.
+    fn began(&self) -> Option<OffsetDateTime> {
+        let number = |range: std::ops::Range<usize>| self.0.get(range)?.parse::<u32>().ok();
+        let small = |range| number(range).and_then(|number| u8::try_from(number).ok());
+        let digit = |position: usize| {
+            let byte = self.0.as_bytes().get(position)?;
+            let found = ALPHABET.iter().position(|known| known == byte)?;
+            i64::try_from(found).ok()
+        };
+        let year = i32::try_from(number(0..4)?).ok()?;
+        let month = time::Month::try_from(small(4..6)?).ok()?;
+        let date = time::Date::from_calendar_date(year, month, small(6..8)?).ok()?;
+        let time = time::Time::from_hms(small(9..11)?, small(11..13)?, small(13..15)?).ok()?;
+        let milliseconds = (digit(16)? << 5) + digit(17)?;
+        let began = time::PrimitiveDateTime::new(date, time).assume_utc();
+        began.checked_add(time::Duration::milliseconds(milliseconds))
+    }
+
     /// A run that begins now.
     pub fn generate() -> Self {
         Self::new(OffsetDateTime::now_utc(), rand::random())
@@ -130,6 +161,25 @@ mod tests {
         let in_order = runs.clone();
         runs.sort();
         assert_eq!(runs, in_order);
+    }
+
+    #[test]
+    fn a_run_comes_after_another_whatever_the_clock() {
+        let now = datetime!(2025-06-01 10:15:09.999 UTC);
+        let earlier = RunId::new(now, u32::MAX);
+        for behind in [0, 1, 1000, 86_400_000] {
+            let clock = now - time::Duration::milliseconds(behind);
+            let later = RunId::after(Some(&earlier), clock, 0);
+            assert!(later > earlier, "{later} after {earlier}");
+            assert_eq!(later.as_str(), "20250601-101510-222222");
+        }
+        let ahead = now + time::Duration::milliseconds(7);
+        let plain = RunId::new(ahead, 3);
+        assert_eq!(RunId::after(Some(&earlier), ahead, 3), plain);
+        assert_eq!(RunId::after(None, ahead, 3), plain);
+        // A name that is no time can't be followed.
+        let odd: RunId = "99999999-999999-222222".parse().unwrap();
+        assert_eq!(RunId::after(Some(&odd), ahead, 3), plain);
     }
 
     #[test]

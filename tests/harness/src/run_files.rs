@@ -121,6 +121,7 @@ impl RunFiles {
         let pairs = [
             ("--output-prefix", self.output.uri().to_owned()),
             ("--run", self.run.to_string()),
+            ("--digest", self.digest.clone()),
             ("--epoch", self.lock.epoch().to_string()),
             ("--batch", batch.to_string()),
             ("--attempt", attempt.to_string()),
