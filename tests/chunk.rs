@@ -16,5 +16,4 @@ mod races;
 #[path = "chunk/resuming.rs"]
 mod resuming;
 #[path = "cli/worker.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
 mod worker;

@@ -355,3 +355,73 @@ fn presence(array: &ArrayRef) -> Option<BooleanBuffer> {
         (any, own) => any.or(own),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int64Array, RecordBatch};
+    use arrow::buffer::{NullBuffer, OffsetBuffer};
+
+    use super::*;
+
+    fn fields() -> Fields {
+        Fields::from(vec![Field::new("x", Arrow::Int64, true)])
+    }
+
+    /// Null, a value, null.
+    fn structs() -> ArrayRef {
+        let children: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(vec![7, 8, 9]))];
+        let nulls = NullBuffer::from(vec![false, true, false]);
+        Arc::new(StructArray::new(fields(), children, Some(nulls)))
+    }
+
+    #[test]
+    fn only_the_struct_of_a_row_is_made_present() {
+        let row = structs();
+        let adapted = adapt(&row, row.data_type()).unwrap();
+        assert_eq!(
+            (
+                adapted.null_count(),
+                adapted.as_struct().column(0).null_count()
+            ),
+            (0, 2)
+        );
+
+        let item = Arc::new(Field::new("element", row.data_type().clone(), true));
+        let list: ArrayRef = Arc::new(ListArray::new(
+            item,
+            OffsetBuffer::from_lengths([3]),
+            row.clone(),
+            None,
+        ));
+        let adapted = adapt(&list, list.data_type()).unwrap();
+        assert_eq!(adapted.as_list::<i32>().values().null_count(), 2);
+
+        let outer = RecordBatch::try_from_iter_with_nullable([("inner", row, true)]).unwrap();
+        let outer: ArrayRef = Arc::new(StructArray::from(outer));
+        let adapted = adapt(&outer, outer.data_type()).unwrap();
+        assert_eq!(
+            (
+                adapted.null_count(),
+                adapted.as_struct().column(0).null_count()
+            ),
+            (0, 2)
+        );
+    }
+
+    #[test]
+    fn types_are_spelled_as_manifests_spell_them() {
+        for declared in [
+            DataType::Boolean,
+            DataType::Int8,
+            DataType::UInt64,
+            DataType::Float32,
+            DataType::String,
+            DataType::Binary,
+            DataType::Date,
+            DataType::Timestamp,
+            DataType::List(Box::new(DataType::Date)),
+        ] {
+            assert_eq!(spell(&arrow_type(&declared)), declared.to_string());
+        }
+    }
+}

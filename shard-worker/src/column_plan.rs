@@ -16,6 +16,9 @@ use crate::parquet_file::ParquetFile;
 static NULL_WARNING: std::sync::Once = std::sync::Once::new();
 static CASE_WARNING: std::sync::Once = std::sync::Once::new();
 
+/// Rows of a shard, at most: their numbers have 32 bits, and Arrow's lengths as many less one.
+const MOST_ROWS: usize = i32::MAX as usize;
+
 /// Where the values of a column come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
@@ -115,6 +118,15 @@ impl ColumnPlan {
     ) -> Result<Self, ShardError> {
         main.check_names()?;
         keys::root_of(main, key)?;
+        if main.num_rows() > MOST_ROWS {
+            return Err(ShardError::malformed(
+                &main.uri,
+                format!(
+                    "{} rows, by its footer; a shard has {MOST_ROWS} at most",
+                    main.num_rows()
+                ),
+            ));
+        }
         let types = declared
             .iter()
             .map(|field| (field.name().clone(), field.clone()));

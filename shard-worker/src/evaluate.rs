@@ -249,3 +249,27 @@ fn widen(data_type: &Arrow) -> Arrow {
         other => other.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int64Array, RecordBatch};
+
+    use super::*;
+
+    #[test]
+    fn what_is_found_keeps_its_nulls_and_what_is_not_is_a_struct_of_nulls() {
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+        let inner = RecordBatch::try_from_iter_with_nullable([("x", numbers, true)]).unwrap();
+        let (fields, children, _) = StructArray::from(inner).into_parts();
+        let nulls = NullBuffer::from(vec![true, false]);
+        let inner: ArrayRef = Arc::new(StructArray::new(fields, children, Some(nulls)));
+        let outer = RecordBatch::try_from_iter_with_nullable([("inner", inner, true)]).unwrap();
+        let outer: ArrayRef = Arc::new(StructArray::from(outer));
+        let taken = take_present(&outer, &UInt32Array::from(vec![Some(1), None, Some(0)])).unwrap();
+        let inner = taken.as_struct().column(0).clone();
+        assert_eq!(taken.null_count(), 0);
+        let valid: Vec<bool> = (0..3).map(|row| inner.is_valid(row)).collect();
+        assert_eq!(valid, [false, true, true]);
+        assert_eq!(inner.as_struct().column(0).null_count(), 2);
+    }
+}

@@ -29,7 +29,7 @@ fn spell_one(field: &Type) -> String {
     let is_list = matches!(logical, Some(LogicalType::List)) || converted == ConvertedType::LIST;
     let is_map = matches!(logical, Some(LogicalType::Map))
         || matches!(converted, ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE);
-    match &fields[..] {
+    match fields {
         [items] if is_list => {
             let is_item = items.is_primitive()
                 || items.get_fields().len() != 1

@@ -191,6 +191,19 @@ mod tests {
         assert_eq!(failed.unwrap_err(), 7);
     }
 
+    #[test]
+    fn a_panic_of_any_thread_keeps_its_words() {
+        let clock = CpuClock::default();
+        let items: Vec<u32> = (0..100).collect();
+        let panicked = caught(|| {
+            map_parallel(4, &items, &clock, |_, item| {
+                assert!(*item != 70, "item {item} is no good");
+                Ok::<_, ()>(())
+            })
+        });
+        assert_eq!(panicked, Err("item 70 is no good".to_owned()));
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn pieces_run_on_so_many_threads_and_outlive_a_panic() {
         let queue = CpuQueue::new(2);
