@@ -39,6 +39,7 @@ fn plan_line(chunk: u64, number: u64) -> PlanLine {
         size: main.size,
         etag: main.etag,
         rows: None,
+        inputs: None,
         existing,
     }
 }
@@ -208,6 +209,7 @@ async fn lines_that_were_written_meanwhile_are_merged() {
                 etag: main.etag,
                 footer_sha256: None,
             },
+            inputs: None,
             output: None,
             reason: None,
         }

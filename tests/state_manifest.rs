@@ -40,6 +40,7 @@ fn done(number: u64, version: &str) -> ShardLine {
             etag: main.etag,
             footer_sha256: Some("f".repeat(64)),
         },
+        inputs: None,
         output: Some(OutputShard {
             size: output.size,
             etag: output.etag,

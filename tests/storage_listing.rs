@@ -79,8 +79,19 @@ async fn links_are_followed_but_not_in_circles() {
     link(&elsewhere.join("x.parquet"), "a/file.parquet");
     link(&root, "a/loop");
     link(&folder.path().join("nowhere"), "dangling.parquet");
-    let keys = ["a/file.parquet", "linked/x.parquet"].map(str::to_string);
-    conformance::lists_exactly(&*open(&root), &keys).await;
+    // What a link that leads nowhere stood for is missed by whoever opens it.
+    let keys = ["a/file.parquet", "dangling.parquet", "linked/x.parquet"].map(str::to_string);
+    let store = open(&root);
+    conformance::lists_exactly(&*store, &keys).await;
+    for error in [
+        store.head("dangling.parquet").await.expect_err("no file"),
+        store.read("dangling.parquet").await.expect_err("no file"),
+    ] {
+        assert!(error.to_string().contains("a link to"), "{error}");
+    }
+    link(&folder.path().join("nowhere"), "folder");
+    let error = conformance::collect(&*store).await.expect_err("a folder");
+    assert!(error.to_string().contains("leads nowhere"), "{error}");
 }
 
 #[tokio::test]

@@ -39,6 +39,8 @@ pub const META_MAIN_FOOTER: &str = "sidecarjob.main_footer_sha256";
 /// Footer metadata: how many rows matched, and how many lack a value, per column; as JSON. What
 /// a run that is resumed knows of a shard whose line was lost.
 pub const META_COUNTS: &str = "sidecarjob.counts";
+/// Footer metadata: what the shard was made from beside main, as JSON; absent if that is nothing.
+pub const META_INPUTS: &str = "sidecarjob.side_inputs";
 /// Who wrote the file, without a version: the same bytes from every release.
 pub const CREATED_BY: &str = "sidecarjob shard-worker";
 
@@ -81,12 +83,14 @@ enum Column {
     },
 }
 
-/// Builds the sidecar of a shard of which `matched` rows matched.
+/// Builds the sidecar of a shard of which `matched` rows matched. `inputs` is what its footer
+/// says of what it was made from beside main.
 pub fn sidecar(
     shard: &LoadedShard,
     produced: Produced<'_>,
     digest: &str,
     matched: u64,
+    inputs: Option<&str>,
 ) -> Result<Sidecar, ShardError> {
     let files = &shard.files;
     let main = &files.main;
@@ -126,8 +130,10 @@ pub fn sidecar(
         (META_MAIN_FOOTER, &main.footer_sha256),
         (META_COUNTS, &ShardCounts::new(matched, &counts).to_json()),
     ];
+    let inputs = inputs.map(|inputs| (META_INPUTS, inputs));
     let metadata = metadata
         .into_iter()
+        .chain(inputs)
         .map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()))
         .collect();
     let properties = WriterProperties::builder()

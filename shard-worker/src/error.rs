@@ -52,6 +52,14 @@ pub enum ShardError {
     /// Nobody can tell whether the writer lock is still held: nothing may be published for now.
     #[error("{0}")]
     LockUnknown(String),
+    /// What is beside the main shard is another version than the plan says.
+    #[error("{uri}: {reason}")]
+    InputChanged {
+        /// The main shard.
+        uri: String,
+        /// What has changed, and the way out.
+        reason: String,
+    },
     /// The run was asked to stop before this shard was done.
     #[error("stopped before it was done")]
     Stopped,
@@ -83,7 +91,10 @@ impl ShardError {
                     | storage::Error::BadAnswer { .. }
                     | storage::Error::Io { .. }
             ),
-            Self::LockLost(_) | Self::LockUnknown(_) | Self::Stopped => false,
+            Self::LockLost(_)
+            | Self::LockUnknown(_)
+            | Self::InputChanged { .. }
+            | Self::Stopped => false,
             _ => true,
         }
     }
@@ -113,6 +124,9 @@ pub enum Error {
         /// What was expected and what was found.
         reason: String,
     },
+    /// A side input is another one than the run was planned with: a fresh plan can do it.
+    #[error("{0}")]
+    InputChanged(String),
     /// Another writer holds the prefix, or the lock was lost.
     #[error("{0}")]
     Lock(String),

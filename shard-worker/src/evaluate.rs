@@ -1,8 +1,9 @@
 //! Values of the columns that are not copied as they are.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, StructArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, LargeStringBuilder, StructArray, UInt32Array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::{concat, interleave, take};
 use arrow::datatypes::{DataType as Arrow, FieldRef, Schema};
@@ -12,11 +13,13 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::{SchemaDescriptor, Type};
 
-use crate::arrow_types::{adapt, empty_array, is_missing};
-use crate::column_plan::{ShardFiles, Value};
+use crate::arrow_types::{empty_array, is_missing};
+use crate::column_plan::{ShardFiles, Value, natural_type};
 use crate::error::ShardError;
+use crate::keys;
 use crate::lookup::NONE;
 use crate::parquet_file::ParquetFile;
+use crate::unfit::{Unfit, adapt_or_empty};
 
 /// What the lookups found, as one shard sees it.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +28,8 @@ pub struct ShardFound<'a> {
     pub rows: &'a [u32],
     /// Found values.
     pub columns: &'a [ArrayRef],
+    /// For each column, its rows whose value did not fit.
+    pub unfit: &'a [Unfit],
 }
 
 impl ShardFound<'_> {
@@ -41,6 +46,8 @@ pub struct Produced<'a> {
     pub found: &'a [ShardFound<'a>],
     /// What filters say: columns of each step that has some.
     pub computed: &'a [Vec<ArrayRef>],
+    /// Where rows are noted whose value does not fit what is declared.
+    pub unfit: &'a RefCell<Unfit>,
 }
 
 /// Evaluates a column of a declared type: one array with a row for each row of main.
@@ -61,7 +68,16 @@ pub fn evaluate(
     match value {
         Value::Empty => Ok(empty_array(target, rows)),
         Value::Lookup { lookup, column } => {
-            let ShardFound { rows, columns } = produced.found[*lookup];
+            let ShardFound {
+                rows,
+                columns,
+                unfit,
+            } = produced.found[*lookup];
+            let mut noted = produced.unfit.borrow_mut();
+            for bad in unfit.get(*column).into_iter().flat_map(Unfit::rows) {
+                let rows = rows.iter().enumerate().filter(|(_, found)| **found == bad);
+                rows.for_each(|(row, _)| noted.add(row as u32, ""));
+            }
             let indices =
                 UInt32Array::from_iter(rows.iter().map(|&row| (row != NONE).then_some(row)));
             take_present(&columns[*column], &indices).map_err(|error| failed(&error))
@@ -71,14 +87,24 @@ pub fn evaluate(
             let file = files
                 .get(*file)
                 .ok_or_else(|| failed(&"its file is missing"))?;
-            let batches = decode(file, *root)?;
-            let adapted = batches
-                .iter()
-                .map(|batch| adapt(batch, target))
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(|error| {
+            let mut unfit = Unfit::default();
+            let mut base = 0;
+            let mut adapted = Vec::new();
+            for batch in decode_or_empty(file, *root, &mut unfit)? {
+                let fits = adapt_or_empty(&batch, target, base, &mut unfit);
+                base += batch.len() as u32;
+                adapted.push(fits.map_err(|error| {
                     ShardError::schema(&file.uri, format!("column {:?}: {error}", declared.name()))
-                })?;
+                })?);
+            }
+            for (row, reason) in unfit.first() {
+                let (uri, name) = (&file.uri, declared.name());
+                tracing::warn!(
+                    "{uri}, row {row}, column {name:?}: {reason}; the row is left empty"
+                );
+            }
+            let mut noted = produced.unfit.borrow_mut();
+            unfit.rows().for_each(|row| noted.add(row, ""));
             let pieces: Vec<&dyn Array> = adapted.iter().map(AsRef::as_ref).collect();
             if pieces.is_empty() {
                 return Ok(empty_array(target, 0));
@@ -144,6 +170,44 @@ pub fn take_present(array: &ArrayRef, indices: &UInt32Array) -> Result<ArrayRef,
         }
         _ => take(array, indices, None).map_err(|error| error.to_string()),
     }
+}
+
+/// As [`decode`]; texts that are none come out null, and are noted.
+fn decode_or_empty(
+    file: &ParquetFile,
+    root: usize,
+    unfit: &mut Unfit,
+) -> Result<Vec<ArrayRef>, ShardError> {
+    let error = match decode(file, root) {
+        Ok(batches) => return Ok(batches),
+        Err(error) => error,
+    };
+    if natural_type(file, root)? != Arrow::Utf8 {
+        return Err(error);
+    }
+    let leaf = file.leaves_of(root).start;
+    let mut batches: Vec<ArrayRef> = Vec::new();
+    let mut base = 0;
+    for (group, rows) in file.groups() {
+        let mut texts = LargeStringBuilder::new();
+        let visit = |row: usize, value: Option<&[u8]>| {
+            let text = value.and_then(|value| std::str::from_utf8(value).ok());
+            if value.is_some() && text.is_none() {
+                unfit.add((base + row) as u32, "the text is not UTF-8");
+            }
+            texts.append_option(text);
+            Ok(())
+        };
+        // What is wrong with more than its texts was said above.
+        let read = keys::visit(file.bytes.clone(), file, group, leaf, visit);
+        let texts = texts.finish();
+        if read.is_err() || texts.len() != rows {
+            return Err(error);
+        }
+        batches.push(Arc::new(texts));
+        base += rows;
+    }
+    Ok(batches)
 }
 
 /// Decodes a top-level column from its fetched chunks, in batches of bounded bytes. Texts and

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::FieldRef;
 use crds::{ChecksumMode, ComputeFilters, SidecarJob, SidecarJobSpec};
+use storage::state::join::Diff;
+use storage::state::side_inputs::SideInput;
 use storage::{Location, StorageConfig, Store, Stores};
 use time::OffsetDateTime;
 use tokio::runtime::Handle;
@@ -64,6 +66,8 @@ pub struct Job {
     pub ops: Vec<Box<dyn Op>>,
     /// Its lookups, in order.
     pub lookups: Vec<Box<dyn Lookup>>,
+    /// What the lookups look into, in their order: as it was opened.
+    pub keyed: Vec<SideInput>,
     /// Its siblings, in order.
     pub siblings: Vec<Sibling>,
     /// Its filters, a list for each step that has some.
@@ -229,6 +233,7 @@ impl Job {
             sources,
             ops: Vec::new(),
             lookups: Vec::new(),
+            keyed: Vec::new(),
             siblings: Vec::new(),
             filters: Vec::new(),
             hints: vec![TailHint::default()],
@@ -260,7 +265,10 @@ impl Job {
                     other => other,
                 })?;
             self.ops.push(opened.op);
-            self.lookups.extend(opened.lookup);
+            if let Some((lookup, pin)) = opened.lookup {
+                self.lookups.push(lookup);
+                self.keyed.push(pin);
+            }
             self.filters.extend(opened.filters);
             if let Some(sibling) = opened.sibling {
                 self.siblings.push(sibling);
@@ -280,6 +288,19 @@ impl Job {
         } else {
             joins
         }
+    }
+
+    /// Has a comparison look at what is beside main, too.
+    pub fn compare_inputs<'a>(&'a self, diff: Diff<'a>) -> Diff<'a> {
+        let siblings = self.siblings.iter();
+        let listings = siblings.map(|sibling| (sibling.store.uri(), sibling.store.list_shards()));
+        diff.with_inputs(self.keyed.clone(), listings.collect())
+    }
+
+    /// What people should know of the side inputs, though they can be used.
+    pub fn warnings(&self) -> Vec<String> {
+        let lookups = self.lookups.iter();
+        lookups.flat_map(|lookup| lookup.warnings()).collect()
     }
 
     /// Whether images are judged and nothing is matched with anything.

@@ -13,26 +13,54 @@ use parquet::schema::types::ColumnDescriptor;
 
 use crate::error::ShardError;
 use crate::leaf::LeafReader;
-use crate::parquet_file::ParquetFile;
+use crate::parquet_file::{ParquetFile, hex};
 
-/// Keys are compared as bytes; texts, blobs and integers are never equal to one another.
+/// Keys are compared as bytes; some kinds can never be equal to one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
-    /// Strings and binary, as stored.
-    Bytes,
+    /// Strings, as stored.
+    Text,
+    /// Bytes that may be anything.
+    Binary,
+    /// The sixteen bytes of a UUID.
+    Uuid,
     /// Signed or unsigned integers, as eight little-endian bytes; unsigned ones beyond the
     /// signed range have a ninth.
     Integer,
+    /// There is no row, whatever the type: writers that see no value guess one.
+    Nothing,
 }
 
 impl KeyKind {
     /// What the kind is called in messages.
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Bytes => "string or binary",
+            Self::Text => "string",
+            Self::Binary => "binary",
+            Self::Uuid => "UUID (16 bytes)",
             Self::Integer => "integer",
+            Self::Nothing => "empty",
         }
     }
+
+    /// Whether a key of one kind may equal one of the other.
+    pub fn can_equal(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Nothing, _) | (_, Self::Nothing) => true,
+            (Self::Integer, _) | (_, Self::Integer) => self == other,
+            (Self::Text, Self::Uuid) | (Self::Uuid, Self::Text) => false,
+            _ => true,
+        }
+    }
+}
+
+/// An integer as a key: eight little-endian bytes. A ninth keeps the upper half of unsigned
+/// numbers apart from negative ones.
+pub fn integer_key(value: i64, is_unsigned: bool) -> ([u8; 9], usize) {
+    let mut bytes = [1; 9];
+    bytes[..8].copy_from_slice(&value.to_le_bytes());
+    let length = if is_unsigned && value < 0 { 9 } else { 8 };
+    (bytes, length)
 }
 
 /// A key column of one file: bytes end to end, and where each row's key ends.
@@ -127,7 +155,10 @@ impl KeyColumn {
 pub fn show(key: Option<&[u8]>, kind: KeyKind) -> String {
     match (key, kind) {
         (None, _) => "null".to_owned(),
-        (Some(key), KeyKind::Bytes) => format!("{:?}", String::from_utf8_lossy(key)),
+        (Some(key), KeyKind::Text | KeyKind::Binary | KeyKind::Nothing) => {
+            format!("{:?}", String::from_utf8_lossy(key))
+        }
+        (Some(key), KeyKind::Uuid) => hex(key),
         (Some(key), KeyKind::Integer) => match <[u8; 8]>::try_from(key) {
             Ok(bytes) => i64::from_le_bytes(bytes).to_string(),
             Err(_) => match key.first_chunk() {
@@ -169,6 +200,9 @@ pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), Shard
             format!("key column {name:?} is a list; expected strings, binary or integers"),
         ));
     }
+    if file.num_rows() == 0 {
+        return Ok((leaf, KeyKind::Nothing));
+    }
     // Older writers annotate by converted type alone.
     let (logical, converted) = (descriptor.logical_type_ref(), descriptor.converted_type());
     let plain_integer = match logical {
@@ -192,9 +226,20 @@ pub fn kind_of(file: &ParquetFile, name: &str) -> Result<(usize, KeyKind), Shard
             logical,
             Some(LogicalType::Decimal(_) | LogicalType::Float16)
         ) || matches!(converted, ConvertedType::DECIMAL | ConvertedType::INTERVAL);
+    let is_text = matches!(
+        logical,
+        Some(LogicalType::String | LogicalType::Enum | LogicalType::Json)
+    ) || matches!(
+        converted,
+        ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON
+    );
     let kind = match descriptor.physical_type() {
+        PhysicalType::BYTE_ARRAY if is_text => KeyKind::Text,
+        PhysicalType::FIXED_LEN_BYTE_ARRAY if matches!(logical, Some(LogicalType::Uuid)) => {
+            KeyKind::Uuid
+        }
         PhysicalType::BYTE_ARRAY | PhysicalType::FIXED_LEN_BYTE_ARRAY if !number_as_bytes => {
-            KeyKind::Bytes
+            KeyKind::Binary
         }
         PhysicalType::INT32 | PhysicalType::INT64 if plain_integer => KeyKind::Integer,
         other => {
@@ -315,24 +360,16 @@ pub fn visit_part<R: ChunkReader + 'static>(
         PhysicalType::INT64 => {
             let unsigned = is_unsigned(descriptor.as_ref());
             each::<Int64Type, R>(source, file, group, leaf, part, |row, value| {
-                // A ninth byte keeps the upper half of unsigned numbers apart from negative ones.
-                let mut bytes = [1; 9];
-                let length = if unsigned && value.is_some_and(|&value| value < 0) {
-                    9
-                } else {
-                    8
-                };
-                if let Some(value) = value {
-                    bytes[..8].copy_from_slice(&value.to_le_bytes());
-                }
-                visit(row, value.map(|_| &bytes[..length]))
+                let key = value.map(|&value| integer_key(value, unsigned));
+                visit(row, key.as_ref().map(|(bytes, length)| &bytes[..*length]))
             })
         }
         _ => Err(VisitError::Refused("the column cannot hold keys")),
     }
 }
 
-fn is_unsigned(descriptor: &ColumnDescriptor) -> bool {
+/// Whether the integers of a column are unsigned ones.
+pub fn is_unsigned(descriptor: &ColumnDescriptor) -> bool {
     match descriptor.logical_type_ref() {
         Some(LogicalType::Integer(integer)) => !integer.is_signed,
         _ => matches!(

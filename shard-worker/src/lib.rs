@@ -35,5 +35,6 @@ pub mod sources;
 pub mod spelling;
 pub mod splice;
 pub mod thrift;
+pub mod unfit;
 pub mod verify;
 pub mod workers;

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::encode::{
-    self, CREATED_BY, FORMAT_VERSION, META_COUNTS, META_DIGEST, META_MAIN_FOOTER, META_VERSION,
+    self, CREATED_BY, FORMAT_VERSION, META_COUNTS, META_DIGEST, META_INPUTS, META_MAIN_FOOTER,
+    META_VERSION,
 };
+use crate::job::Job;
 use crate::parquet_file::ParquetFile;
 use storage::state::diff::FooterFinding;
 
@@ -58,6 +60,109 @@ pub struct Provenance {
     pub written_by_us: bool,
     /// What it says of its rows; zeros if it says nothing.
     pub counts: ShardCounts,
+    /// What it was made from beside main; `None` if it doesn't say.
+    pub inputs: Option<ShardInputs>,
+}
+
+/// What a shard was made from beside main, told by content alone: no version of a store goes into
+/// a footer, so that the bytes are the same wherever the inputs lie.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardInputs {
+    /// Side inputs that are looked up by key, in the order of the pipeline.
+    pub keyed: Vec<KeyedInput>,
+    /// Siblings in the order of the pipeline; null where there was none.
+    pub siblings: Vec<Option<SiblingInput>>,
+}
+
+/// A side input that is looked up by key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyedInput {
+    /// As the manifest names it.
+    pub uri: String,
+    /// How many files are used of it.
+    pub files: u64,
+    /// Bytes of them.
+    pub size: u64,
+    /// Hash of what tells their content.
+    pub sha256: String,
+}
+
+/// A sibling of the main shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiblingInput {
+    /// Its prefix, as the manifest names it.
+    pub uri: String,
+    /// Its size.
+    pub size: u64,
+    /// Hash of its footer.
+    pub footer_sha256: String,
+}
+
+impl ShardInputs {
+    /// What is beside the main shard with these siblings.
+    pub fn of(job: &Job, siblings: &[Option<ParquetFile>]) -> Self {
+        let keyed = job.keyed.iter().map(|input| KeyedInput {
+            uri: input.uri.clone(),
+            files: input.files,
+            size: input.size,
+            sha256: input.sha256.clone(),
+        });
+        let siblings = job.siblings.iter().zip(siblings).map(|(sibling, file)| {
+            file.as_ref().map(|file| SiblingInput {
+                uri: sibling.uri.clone(),
+                size: file.meta.size,
+                footer_sha256: file.footer_sha256.clone(),
+            })
+        });
+        Self {
+            keyed: keyed.collect(),
+            siblings: siblings.collect(),
+        }
+    }
+
+    /// As the footer has it; `None` if there is nothing.
+    pub fn to_json(&self) -> Option<String> {
+        let is_empty = self.keyed.is_empty() && self.siblings.is_empty();
+        (!is_empty).then(|| serde_json::json!(self).to_string())
+    }
+
+    /// The first input that is another one `now`, with both versions in words.
+    pub fn difference(&self, now: &Self) -> Option<String> {
+        if self == now {
+            return None;
+        }
+        let keyed = self.keyed.iter().zip(&now.keyed);
+        let keyed = keyed
+            .filter(|(before, now)| before != now)
+            .map(|(before, now)| {
+                let words = |input: &KeyedInput| {
+                    format!(
+                        "{} files of {} bytes (sha256 {:.12})",
+                        input.files, input.size, input.sha256
+                    )
+                };
+                format!("{}: {}, now {}", now.uri, words(before), words(now))
+            });
+        let siblings = self.siblings.iter().zip(&now.siblings);
+        let siblings = siblings
+            .filter(|(before, now)| before != now)
+            .map(|(before, now)| {
+                let words = |sibling: &Option<SiblingInput>| match sibling {
+                    Some(file) => {
+                        format!("{} bytes (footer {:.12})", file.size, file.footer_sha256)
+                    }
+                    None => "none".to_owned(),
+                };
+                let uri = now
+                    .as_ref()
+                    .or(before.as_ref())
+                    .map(|file| file.uri.as_str());
+                let uri = uri.unwrap_or_default();
+                format!("sibling in {uri}: {}, now {}", words(before), words(now))
+            });
+        let number = || "another number of side inputs".to_owned();
+        Some(keyed.chain(siblings).next().unwrap_or_else(number))
+    }
 }
 
 impl Provenance {
@@ -81,6 +186,7 @@ impl Provenance {
             counts: get(META_COUNTS)
                 .and_then(|counts| serde_json::from_str(&counts).ok())
                 .unwrap_or_default(),
+            inputs: get(META_INPUTS).and_then(|inputs| serde_json::from_str(&inputs).ok()),
         })
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use storage::ObjectMeta;
+use storage::state::side_inputs::versions;
 
 use crate::column_plan::{ColumnPlan, ShardFiles, Value};
 use crate::error::ShardError;
@@ -84,24 +85,34 @@ pub async fn fetch(job: &Job, meta: ObjectMeta) -> Result<FetchedShard, ShardErr
     open(job, meta).await?.fetch(job).await
 }
 
+/// Opens the siblings of a main shard, in the order of the job's.
+pub async fn open_siblings(job: &Job, key: &str) -> Result<Vec<Option<ParquetFile>>, ShardError> {
+    try_join_all(
+        job.siblings
+            .iter()
+            .zip(&job.hints[1..])
+            .map(|(sibling, hint)| async move {
+                match sibling.store.head(key).await {
+                    Ok(meta) => ParquetFile::open(&*sibling.store, meta, hint)
+                        .await
+                        .map(Some),
+                    Err(error) if error.is_not_found() && !sibling.required => Ok(None),
+                    Err(error) if error.is_not_found() => Err(ShardError::schema(
+                        &format!("{}{key}", sibling.store.uri()),
+                        "no such sibling shard; set required: false to let shards pass without one",
+                    )),
+                    Err(error) => Err(error.into()),
+                }
+            }),
+    )
+    .await
+}
+
 /// Opens footers and plans.
 pub async fn open(job: &Job, meta: ObjectMeta) -> Result<OpenShard, ShardError> {
     let key = meta.key.clone();
     let main = ParquetFile::open(&*job.main, meta, &job.hints[0]);
-    let siblings = try_join_all(job.siblings.iter().zip(&job.hints[1..]).map(|(sibling, hint)| {
-        let key = &key;
-        async move {
-            match sibling.store.head(key).await {
-                Ok(meta) => ParquetFile::open(&*sibling.store, meta, hint).await.map(Some),
-                Err(error) if error.is_not_found() && !sibling.required => Ok(None),
-                Err(error) if error.is_not_found() => Err(ShardError::schema(
-                    &format!("{}{key}", sibling.store.uri()),
-                    "no such sibling shard; set required: false to let shards pass without one",
-                )),
-                Err(error) => Err(error.into()),
-            }
-        }
-    }));
+    let siblings = open_siblings(job, &key);
     let (main, siblings) = futures::future::join(main, siblings).await;
     let files = ShardFiles {
         main: main?,
@@ -117,6 +128,22 @@ pub async fn open(job: &Job, meta: ObjectMeta) -> Result<OpenShard, ShardError> 
 }
 
 impl OpenShard {
+    /// Versions of what the shard is made from beside main.
+    pub fn input_versions(&self, job: &Job) -> Option<String> {
+        let siblings = self.files.siblings.iter();
+        versions(
+            &job.keyed,
+            siblings.map(|file| file.as_ref().map(|file| &file.meta)),
+        )
+    }
+
+    /// Where its siblings are, for messages.
+    pub fn sibling_uris(&self) -> String {
+        let siblings = self.files.siblings.iter().flatten();
+        let uris: Vec<&str> = siblings.map(|file| file.uri.as_str()).collect();
+        uris.join(", ")
+    }
+
     /// Bytes that the shard will hold once it is loaded: what was read already, the columns that
     /// are needed, and decoded keys.
     pub fn memory(&self, job: &Job) -> u64 {
@@ -229,7 +256,7 @@ fn check_kind(
     uri: &str,
 ) -> Result<(), ShardError> {
     match other {
-        Some(other) if other != kind => Err(ShardError::schema(
+        Some(other) if !other.can_equal(kind) => Err(ShardError::schema(
             &main.uri,
             format!(
                 "key column {name:?} is {}, but {} in {uri}; they can never be equal",

@@ -4,6 +4,7 @@ use parquet::column::page::PageReader;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::ColumnChunkMetaData;
 
+use crate::keys::is_unsigned;
 use crate::leaf::header_reader;
 use crate::parquet_file::{ParquetFile, chunk_start, is_portable};
 
@@ -97,7 +98,9 @@ pub fn same_bytes(left: (&ParquetFile, usize), right: (&ParquetFile, usize)) -> 
             && left_chunk.compressed_size() == right_chunk.compressed_size()
             && descriptors.0.max_def_level() == descriptors.1.max_def_level()
             && descriptors.0.physical_type() == descriptors.1.physical_type()
-            && descriptors.0.type_length() == descriptors.1.type_length();
+            && descriptors.0.type_length() == descriptors.1.type_length()
+            // The bytes of INT32 -1 are those of UINT32 4294967295.
+            && is_unsigned(descriptors.0) == is_unsigned(descriptors.1);
         let bytes = |file: &ParquetFile, chunk: &ColumnChunkMetaData| {
             let length = usize::try_from(chunk.compressed_size()).ok()?;
             file.bytes.slice(u64::try_from(chunk_start(chunk)).ok()?, length)

@@ -34,4 +34,4 @@ pub use store::{
     Store, Withheld,
 };
 pub use uri::Location;
-pub use watched::Watched;
+pub use watched::{Failure, Watched};

@@ -265,7 +265,8 @@ pub(crate) async fn look_at_each(
     while let Some(look) = looks.next().await {
         match look {
             Ok(meta) => found.push(meta),
-            Err(Error::NotFound { .. }) => {}
+            // No object has a key that can't be one.
+            Err(Error::NotFound { .. } | Error::Invalid { .. }) => {}
             Err(error) => return Err(error),
         }
     }

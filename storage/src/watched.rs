@@ -13,12 +13,21 @@ use crate::store::{
     Store,
 };
 
-/// Passes everything on, and notes in words when the store refuses, is away or fails. An object
-/// that is gone, changed or unusable is not the store's failure.
+/// Passes everything on, and notes in words when the store refuses, is away or fails, or when an
+/// object is gone or changed. One that is unusable is not the store's failure.
 #[derive(Debug)]
 pub struct Watched {
     store: Arc<dyn Store>,
-    failure: Mutex<Option<String>>,
+    failure: Mutex<Option<Failure>>,
+}
+
+/// What went wrong, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The store refuses, is away or fails.
+    OfStore(String),
+    /// An object has gone, or has another version.
+    Changed(String),
 }
 
 impl Watched {
@@ -31,35 +40,34 @@ impl Watched {
     }
 
     /// The failure since the last call, if there was one.
-    pub fn take_failure(&self) -> Option<String> {
+    pub fn take_failure(&self) -> Option<Failure> {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.take()
     }
 
     fn note<T>(&self, outcome: Result<T>) -> Result<T> {
         if let Err(error) = &outcome
-            && is_store_failure(error)
+            && let Some(new) = failure(error)
         {
             let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-            *failure = Some(error.to_string());
+            *failure = Some(new);
         }
         outcome
     }
 }
 
-fn is_store_failure(error: &Error) -> bool {
+fn failure(error: &Error) -> Option<Failure> {
     match error {
         Error::Refused { .. }
         | Error::Unavailable { .. }
         | Error::BadAnswer { .. }
-        | Error::Io { .. } => true,
-        Error::NotFound { .. }
-        | Error::NoBucket { .. }
+        | Error::Io { .. } => Some(Failure::OfStore(error.to_string())),
+        Error::NotFound { .. } | Error::Changed { .. } => Some(Failure::Changed(error.to_string())),
+        Error::NoBucket { .. }
         | Error::Exists { .. }
-        | Error::Changed { .. }
         | Error::Withheld { .. }
         | Error::TooLarge { .. }
-        | Error::Invalid { .. } => false,
+        | Error::Invalid { .. } => None,
     }
 }
 

@@ -1,9 +1,12 @@
 //! What a pod says, and with which code, when its item can't be done.
 
-use harness::dataset::{Shape, path};
+use harness::dataset::{Shape, full_job, path};
+use harness::run_files::Wanted;
+use storage::ETag;
 use storage::state::layout;
 use storage::state::report::ChunkState;
 use storage::state::shard_lines::ShardStatus;
+use storage::state::side_inputs::SideInput;
 
 use crate::operator::{Operator, SHAPE};
 use crate::place::Place;
@@ -129,6 +132,38 @@ fn a_forged_manifest_is_refused() {
     assert_ne!(forged, honest);
     std::fs::write(&file, forged).expect("write");
     operator.run(0, 0);
+}
+
+/// An index that was replaced since the plan was made: nothing is made from it, and a fresh plan
+/// can do it.
+#[test]
+fn a_side_input_of_another_version_than_planned_is_not_mixed_in() {
+    let place = Place::folder(Shape::default());
+    let planned = SideInput {
+        uri: "index/".to_owned(),
+        files: 2,
+        size: 4711,
+        etag: ETag::from("former".to_owned()),
+        sha256: String::new(),
+    };
+    let wanted = Wanted {
+        side_inputs: Some(vec![planned]),
+        ..Wanted::default()
+    };
+    let text = full_job(&place.root(), &place.uri("out"));
+    let operator = Operator::plan_job(&place, "out", &text, wanted);
+    operator.batch(&[[0, 12]]);
+    let words = [
+        "has changed since run",
+        "4711 bytes",
+        "former",
+        "another run",
+    ];
+    operator.run(0, 5).says(&words);
+    let report = operator.report(0).expect("a report");
+    assert_eq!(report.state, ChunkState::Failed);
+    assert!(!report.is_permanent);
+    assert!(place.names("out").is_empty());
 }
 
 #[test]

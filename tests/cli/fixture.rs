@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{Float64Type, Int64Type};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use harness::dataset::{Shape, full_job, join_job};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
@@ -157,6 +157,14 @@ impl Rows {
     pub fn integers(&self, name: &str) -> Vec<Option<i64>> {
         let array = self.0.column_by_name(name).expect("the column");
         array.as_primitive::<Int64Type>().iter().collect()
+    }
+
+    /// A column of whole numbers of 32 bits.
+    #[allow(dead_code, reason = "not all binaries of tests need it")]
+    pub fn narrow_integers(&self, name: &str) -> Vec<Option<i64>> {
+        let array = self.0.column_by_name(name).expect("the column");
+        let numbers = array.as_primitive::<Int32Type>().iter();
+        numbers.map(|number| number.map(i64::from)).collect()
     }
 
     /// A field of a struct column; every struct is present.

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use operator::runner::beside::Beside;
 use operator::runner::planner::PlanRequest;
 use storage::state::RunId;
 use storage::{
@@ -170,6 +171,7 @@ async fn plan_a_million_shards() {
         skip_existing: true,
         main,
         output,
+        beside: Beside::default(),
     };
     let begun = Instant::now();
     let held = |_| async { Ok(()) }.boxed();

@@ -100,6 +100,7 @@ async fn make(output: &dyn Store, planned: PlanLine, digest: &str, poison: &[usi
             etag: planned.etag,
             footer_sha256: None,
         },
+        inputs: None,
         output: None,
         reason: is_poison.then(|| format!("shard {number} is malformed")),
     };

@@ -370,6 +370,7 @@ impl Runner {
             window_seconds: 60.0,
             window_workers: workers as u32,
             last_progress_ms: Some(now_ms),
+            warnings: Vec::new(),
             failures: Vec::new(),
         }
     }

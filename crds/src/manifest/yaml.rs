@@ -23,6 +23,8 @@ pub(crate) fn parse(text: &str, origin: &Path) -> Result<Yaml, ManifestError> {
         path: origin.to_owned(),
         message: error.to_string(),
     };
+    // As editors on Windows begin a file.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut documents = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {
         let document = Yaml::deserialize(document).map_err(syntax)?;

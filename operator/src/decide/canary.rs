@@ -207,14 +207,19 @@ fn summary(progress: &ProgressFacts, rates: Rates) -> String {
     let share = |rate: Option<f64>| {
         rate.map_or_else(|| "none".to_owned(), |rate| format!("{:.2}%", 100.0 * rate))
     };
-    format!(
+    let mut summary = format!(
         "{} shards done, {} failed; {} rows, matched {}, null at most {}",
         progress.done,
         progress.failed,
         progress.rows,
         share(rates.matched),
         share(rates.null)
-    )
+    );
+    for warning in &progress.warnings {
+        summary.push_str("; warning: ");
+        summary.push_str(warning);
+    }
+    summary
 }
 
 fn rounded(number: f64, parts: f64) -> f64 {

@@ -174,6 +174,8 @@ pub struct ProgressFacts {
     pub window_workers: u32,
     /// When a shard was last finished, in milliseconds since the epoch of Unix.
     pub last_progress_ms: Option<i64>,
+    /// What people should know of the side inputs, ten sentences at most.
+    pub warnings: Vec<String>,
     /// The first failed shards by path, ten at most.
     pub failures: Vec<FailureNote>,
 }

@@ -3,8 +3,8 @@
 //! An item costs a few hundred bytes, so that 20,000 of them (ten million shards) are a few
 //! megabytes.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub(super) struct Book {
     columns: Vec<String>,
     /// Reasons of faults of rows that were met so far.
     reasons: Vec<String>,
+    /// What workers say that people should know of the side inputs.
+    warnings: BTreeSet<String>,
     /// Failed shards by path, with the item that each is of.
     failures: BTreeMap<String, (u64, String)>,
     last_progress_ms: Option<i64>,
@@ -113,6 +115,7 @@ impl Book {
             items: BTreeMap::new(),
             columns: Vec::new(),
             reasons: Vec::new(),
+            warnings: BTreeSet::new(),
             failures: BTreeMap::new(),
             last_progress_ms: None,
             window: Window::new(window),
@@ -155,6 +158,12 @@ impl Book {
         let Some(report) = report.filter(|report| report.range() == (first..item.end)) else {
             return;
         };
+        let warnings = report.counts.warnings.iter();
+        self.warnings
+            .extend(warnings.map(|warning| cut(warning).to_owned()));
+        while self.warnings.len() > FAILURES {
+            self.warnings.pop_last();
+        }
         let Counts {
             shards_done,
             shards_failed,
@@ -390,6 +399,7 @@ impl Book {
         }
         progress.nulls = self.columns.iter().cloned().zip(nulls).collect();
         progress.row_errors = self.reasons.iter().cloned().zip(row_errors).collect();
+        progress.warnings = self.warnings.iter().cloned().collect();
         progress.failures = self
             .failures
             .iter()

@@ -27,6 +27,7 @@
 //! `PlanFacts::Refused`, before the lock is held too; access that is refused is asked for again
 //! now and then, and the refusal goes from the facts when it is granted.
 
+pub mod beside;
 mod book;
 mod bounds;
 pub mod budget;

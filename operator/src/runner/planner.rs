@@ -22,6 +22,7 @@ use storage::{ObjectMeta, Store};
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
 
+use super::beside::Beside;
 use super::follower::freeze;
 use super::footers::{Look, Reservoir, look_at};
 use super::session::Session;
@@ -102,6 +103,7 @@ async fn attempt(session: &Session) -> Result<PlanTotals, Failed> {
         });
     }
     let main = session.stores().open(main)?;
+    let beside = Beside::look(&session.stores(), &session.hold.manifest).await?;
     let request = PlanRequest {
         run: session.run.clone(),
         digest: session.hold.digest.clone(),
@@ -109,6 +111,7 @@ async fn attempt(session: &Session) -> Result<PlanTotals, Failed> {
         skip_existing: session.hold.skip_existing,
         main,
         output,
+        beside,
     };
     let step = |listed| is_held(session, listed).boxed();
     Ok(totals(&request.carry_out(&step).await?))
@@ -156,6 +159,8 @@ pub struct PlanRequest {
     pub main: Arc<dyn Store>,
     /// The store of the output prefix.
     pub output: Arc<dyn Store>,
+    /// What is beside main.
+    pub beside: Beside,
 }
 
 /// What the listings were found to hold.
@@ -202,6 +207,7 @@ impl PlanRequest {
         let rows_per_shard = self.rows_per_shard(&found.sample).await?;
         let kept = (found.kept != Totals::default()).then_some(found.kept);
         writer.describe(rows_per_shard, replaces, kept);
+        writer.pin(self.beside.keyed.clone());
         step(found.shards).await?;
         if found.kept.shards < found.shards {
             // From here on the output isn't whole; and nobody is at work yet.
@@ -227,6 +233,11 @@ impl PlanRequest {
             Some(recorded.lines(&self.output, OnDamage::Skip)),
             policy,
         );
+        if let Some(keyed) = &self.beside.keyed {
+            let siblings = self.beside.siblings.iter();
+            let listings = siblings.map(|store| (store.uri(), store.list_shards()));
+            diff = diff.with_inputs(keyed.clone(), listings.collect());
+        }
         let mut kept = Totals::default();
         let (mut shards, mut chunk) = (0_u64, 0_u64);
         let mut sample = Reservoir::new(SAMPLES);
@@ -290,6 +301,7 @@ impl PlanRequest {
             size: planned.main.size,
             etag: planned.main.etag.clone(),
             rows: None,
+            inputs: planned.inputs.clone(),
             existing: existing.map(|(output, action)| Existing {
                 size: output.size,
                 etag: output.etag.clone(),

@@ -115,6 +115,24 @@ impl Handout {
         ))))
     }
 
+    /// Whether the side inputs are those that the run was planned with: what is made from two
+    /// versions of an index must not be mixed.
+    pub fn check_inputs(&self, job: &Job) -> Result<()> {
+        let planned = self.plan.side_inputs.iter().flatten();
+        let changed = planned
+            .zip(&job.keyed)
+            .find(|(planned, found)| (planned.size, &planned.etag) != (found.size, &found.etag));
+        changed.map_or(Ok(()), |(planned, found)| {
+            Err(Error::InputChanged(format!(
+                "{} has changed since run {} was planned: it was {}, it is now {}; ask for another run: it makes anew what was made from the former version",
+                found.uri,
+                self.plan.run,
+                planned.describe(),
+                found.describe()
+            )))
+        })
+    }
+
     /// Of a job that can't be opened, what is wrong with its manifest, if that is why.
     pub fn explain(&self, error: Error) -> Error {
         let mistakes = match error {

@@ -194,6 +194,7 @@ async fn prepare(
     )
     .await;
     let job = Arc::new(job.map_err(|error| handout.explain(error))?);
+    handout.check_inputs(&job)?;
     let (lines, there) = listed?;
     let recorded = recorded.map_err(state_error)?;
     let (recorded, earlier) = match recorded {

@@ -95,7 +95,9 @@ fn standing(mut line: PlanLine, found: Option<&ObjectMeta>, known: Option<&Shard
         return Standing::Make(line);
     };
     let is_vouched_for = known.filter(|known| {
+        let inputs = known.inputs.as_ref().zip(line.inputs.as_ref());
         known.status == ShardStatus::Done
+            && inputs.is_none_or(|(before, now)| before == now)
             && (known.main.size, &known.main.etag) == (line.size, &line.etag)
             && known
                 .output
@@ -141,6 +143,7 @@ async fn look(
         output: Some(found),
         recorded: None,
         decision: Decision::CheckFooter,
+        inputs: line.inputs.clone(),
     };
     Ok((line, decide(job, found, &policy).await?))
 }
@@ -196,6 +199,7 @@ mod tests {
             size: 100,
             etag: tag("main"),
             rows: None,
+            inputs: None,
             existing: existing.map(|(etag, action)| Existing {
                 size: 20,
                 etag: tag(etag),
@@ -224,6 +228,7 @@ mod tests {
                 etag: tag(main),
                 footer_sha256: None,
             },
+            inputs: None,
             output: Some(OutputShard {
                 size: 20,
                 etag: tag(output),

@@ -161,6 +161,9 @@ async fn run_to_the_end(arguments: &RunArguments, json: bool, stop: Stop) -> Res
     let job = Arc::new(open(&arguments.job).await?);
     let options = run_options(arguments, job.spec.output.skip_existing)?;
     announce_output(&job, arguments.dry_run, json);
+    for warning in job.warnings() {
+        tracing::warn!("{warning}");
+    }
     if arguments.dry_run {
         let preview = run::preview(&job, &options).await?;
         print(&dry_run_text(&job, &preview))?;

@@ -1,9 +1,10 @@
-//! Why a row has no values.
+//! Why a row lacks values.
 
 use std::fmt;
 
-/// Why an image could not be judged. The names are part of what users see: they are counted in
-/// reports, and are the values of the column `filter_errors`.
+/// Why a row lacks a value: why its image could not be judged, or that a value of an input does
+/// not fit. The names are part of what users see: they are counted in reports, and those about
+/// images are the values of the column `filter_errors`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// The image is null or has no bytes.
@@ -20,11 +21,13 @@ pub enum Reason {
     TooSlow,
     /// The decoder gave up in a way that it should not.
     DecoderPanic,
+    /// A value of an input is none of the type that is declared for it.
+    DoesNotFit,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Empty,
         Self::Undecodable,
         Self::Truncated,
@@ -32,6 +35,7 @@ impl Reason {
         Self::TooLarge,
         Self::TooSlow,
         Self::DecoderPanic,
+        Self::DoesNotFit,
     ];
 
     /// Its name.
@@ -44,6 +48,7 @@ impl Reason {
             Self::TooLarge => "too_large",
             Self::TooSlow => "too_slow",
             Self::DecoderPanic => "decoder_panic",
+            Self::DoesNotFit => "does_not_fit",
         }
     }
 }

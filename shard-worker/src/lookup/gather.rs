@@ -9,7 +9,7 @@ use arrow::array::{
     PrimitiveBuilder, UInt32Array,
 };
 use arrow::compute::{cast, concat, take};
-use arrow::datatypes::{self as types, ArrowPrimitiveType, DataType as Arrow};
+use arrow::datatypes::{self as types, ArrowPrimitiveType, DataType as Arrow, FieldRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
@@ -18,7 +18,7 @@ use parquet::data_type::{
     BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
 };
 
-use crate::arrow_types::{adapt, present_struct};
+use crate::arrow_types::present_struct;
 use crate::error::{Error, Result};
 use crate::leaf::{BATCH, LeafReader};
 use crate::lookup::index::{Index, IndexFile, Unit, ValueReader};
@@ -27,16 +27,22 @@ use crate::lookup::read_ahead::{ChunksOfColumn, ReadAhead};
 use crate::lookup::window::WindowedChunk;
 use crate::lookup::{Limits, PassError};
 use crate::parquet_file::{chunk_range, chunk_start};
+use crate::unfit::{Unfit, adapt_or_empty};
 use crate::workers::map_parallel;
 
+/// Values that do not fit and are named in the log, a pass.
+const NAMED: usize = 10;
+
 /// Reads the value columns at `hits` (a list a unit, in the order of the index). Returns one
-/// array a column, with a row a hit. Stops as soon as the values pass the budget.
+/// array a column, with a row a hit, and the rows whose value did not fit. Stops as soon as the
+/// values pass the budget.
 pub fn gather(
     index: &Index,
     hits: &[Vec<Hit>],
-    targets: &[Arrow],
+    fields: &[FieldRef],
     limits: Limits<'_>,
-) -> Result<Vec<ArrayRef>, PassError> {
+) -> Result<(Vec<ArrayRef>, Vec<Unfit>), PassError> {
+    let targets: Vec<&Arrow> = fields.iter().map(|field| field.data_type()).collect();
     let units: Vec<usize> = (0..hits.len())
         .filter(|&unit| !hits[unit].is_empty())
         .collect();
@@ -69,12 +75,11 @@ pub fn gather(
             group: unit.group,
             ahead: &ahead,
         };
-        let array = read_column(&source, &file.columns[column], &rows).map_err(|reason| {
-            let reason = format!(
-                "row group {}, column {:?}: {reason}",
-                unit.group,
-                targets[column].to_string()
-            );
+        let mut unfit = Unfit::default();
+        let array = read_column(&source, &file.columns[column], &rows, &mut unfit);
+        let array = array.map_err(|reason| {
+            let name = fields[column].name();
+            let reason = format!("row group {}, column {name:?}: {reason}", unit.group);
             PassError::Failed(Error::side_input(&file.file.uri, reason))
         })?;
         let size = array.get_array_memory_size() as u64;
@@ -82,25 +87,44 @@ pub fn gather(
         if held.fetch_add(size, Ordering::Relaxed) + size > limits.budget / 2 {
             return Err(PassError::OverBudget);
         }
-        Ok(array)
+        Ok((array, unfit))
     })?;
     let mut by_column: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(units.len()); column_count];
-    for ((_, column), piece) in work.iter().zip(pieces) {
-        by_column[*column].push(piece);
+    let mut unfit = vec![Unfit::default(); column_count];
+    let mut bases = vec![0_u32; column_count];
+    let mut named = 0;
+    for (&(unit, column), (piece, of_piece)) in work.iter().zip(pieces) {
+        for (row, reason) in of_piece.first() {
+            named += 1;
+            if named <= NAMED {
+                let Unit { file, group, .. } = index.units[unit];
+                let uri = &index.files[file].file.uri;
+                let (name, row) = (fields[column].name(), hits[unit][*row as usize].row);
+                tracing::warn!(
+                    "{uri}, row group {group}, row {row}, column {name:?}: {reason}; the row is left empty"
+                );
+            }
+        }
+        for row in of_piece.rows() {
+            unfit[column].add(bases[column] + row, "");
+        }
+        bases[column] += piece.len() as u32;
+        by_column[column].push(piece);
     }
-    map_parallel(
+    let columns = map_parallel(
         limits.threads,
         &by_column,
         limits.clock,
         |column, pieces| match &pieces[..] {
-            [] => Ok(crate::arrow_types::empty_array(&targets[column], 0)),
+            [] => Ok(crate::arrow_types::empty_array(targets[column], 0)),
             [only] => Ok(only.clone()),
             _ => {
                 let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
                 concat(&pieces).map_err(|error| PassError::Failed(Error::Usage(error.to_string())))
             }
         },
-    )
+    )?;
+    Ok((columns, unfit))
 }
 
 /// A row group of the index, and how its bytes come.
@@ -124,6 +148,7 @@ fn read_column(
     source: &Source<'_>,
     reader: &ValueReader,
     rows: &[u32],
+    unfit: &mut Unfit,
 ) -> Result<ArrayRef, String> {
     match reader {
         ValueReader::SourceName(name) => Ok(Arc::new(LargeStringArray::from_iter_values(
@@ -132,7 +157,7 @@ fn read_column(
         ValueReader::Struct { fields, children } => {
             let children = children
                 .iter()
-                .map(|child| read_column(source, child, rows))
+                .map(|child| read_column(source, child, rows, unfit))
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(Arc::new(present_struct(
                 fields.clone(),
@@ -150,10 +175,10 @@ fn read_column(
                 leaf: *leaf,
                 rows,
             };
-            let array = read_leaf(&hits, natural)?;
-            adapt(&array, target)
+            let array = read_leaf(&hits, natural, unfit)?;
+            adapt_or_empty(&array, target, 0, unfit)
         }
-        ValueReader::Whole { root, target } => read_whole(source, *root, target, rows),
+        ValueReader::Whole { root, target } => read_whole(source, *root, target, rows, unfit),
     }
 }
 
@@ -222,22 +247,18 @@ impl LeafHits<'_> {
         Ok(Arc::new(builder.finish()))
     }
 
-    fn texts(&self) -> Result<ArrayRef, String> {
+    fn texts(&self, unfit: &mut Unfit) -> Result<ArrayRef, String> {
         let count = self.rows.len();
         let mut builder = LargeStringBuilder::with_capacity(count, count * 16);
-        let mut bad = 0_u64;
+        let mut row = 0;
         self.each::<ByteArrayType>(|value| {
             let text = value.and_then(|value| std::str::from_utf8(value.data()).ok());
-            bad += u64::from(value.is_some() && text.is_none());
+            if value.is_some() && text.is_none() {
+                unfit.add(row, "the text is not UTF-8");
+            }
             builder.append_option(text);
+            row += 1;
         })?;
-        if bad > 0 {
-            tracing::warn!(
-                file = %self.source.file.file.uri,
-                row_group = self.source.group,
-                "{bad} values of a text column are not UTF-8; they are taken as null"
-            );
-        }
         Ok(Arc::new(builder.finish()))
     }
 
@@ -249,7 +270,7 @@ impl LeafHits<'_> {
     }
 }
 
-fn read_leaf(hits: &LeafHits<'_>, natural: &Arrow) -> Result<ArrayRef, String> {
+fn read_leaf(hits: &LeafHits<'_>, natural: &Arrow, unfit: &mut Unfit) -> Result<ArrayRef, String> {
     let array = match natural {
         Arrow::Boolean => hits.booleans(),
         Arrow::Float32 => hits.numbers::<FloatType, types::Float32Type>(|value| *value),
@@ -264,7 +285,7 @@ fn read_leaf(hits: &LeafHits<'_>, natural: &Arrow) -> Result<ArrayRef, String> {
         Arrow::Int64 | Arrow::Timestamp(_, _) => {
             hits.numbers::<Int64Type, types::Int64Type>(|value| *value)
         }
-        Arrow::Utf8 => hits.texts(),
+        Arrow::Utf8 => hits.texts(unfit),
         Arrow::Binary => hits.blobs(),
         other => Err(format!("type {other} cannot be read leaf by leaf")),
     }?;
@@ -283,6 +304,7 @@ fn read_whole(
     root: usize,
     target: &Arrow,
     rows: &[u32],
+    unfit: &mut Unfit,
 ) -> Result<ArrayRef, String> {
     let file = source.file;
     let text = |error: &dyn std::fmt::Display| error.to_string();
@@ -317,7 +339,8 @@ fn read_whole(
             let indices =
                 UInt32Array::from_iter_values(left[..here].iter().map(|&row| row - base as u32));
             let taken = take(batch.column(0), &indices, None).map_err(|error| text(&error))?;
-            pieces.push(adapt(&taken, target)?);
+            let position = (rows.len() - left.len()) as u32;
+            pieces.push(adapt_or_empty(&taken, target, position, unfit)?);
             left = &left[here..];
         }
         base = end;

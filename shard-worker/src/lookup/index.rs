@@ -12,6 +12,7 @@ use crate::column_plan::natural_type;
 use crate::error::{Error, Result};
 use crate::keys::{self, KeyKind};
 use crate::lookup::key_table::Group;
+use crate::lookup::unopened;
 use crate::lookup::window::RemoteObject;
 use crate::parquet_file::{ParquetFile, TailHint};
 use crate::sources::Sources;
@@ -85,6 +86,8 @@ pub struct Index {
     pub value_width: u64,
     /// Rows in all.
     pub rows: u64,
+    /// Sources that no file is named after: their rows match nothing.
+    pub missing: Vec<String>,
 }
 
 /// What to open.
@@ -141,15 +144,16 @@ impl Index {
             };
             let file = ParquetFile::open(&*request.store, meta.clone(), &hint)
                 .await
-                .map_err(|error| match error {
-                    crate::error::ShardError::Storage(error) => Error::Storage(error),
-                    other => Error::side_input(request.uri, other),
-                })?;
+                .map_err(|error| unopened(request.uri, error))?;
             file.check_names()
                 .map_err(|error| Error::side_input(request.uri, error))?;
             let (key_leaf, file_kind) = keys::kind_of(&file, request.key_column)
                 .map_err(|error| Error::side_input(request.uri, error))?;
-            if *kind.get_or_insert(file_kind) != file_kind {
+            let first_kind: KeyKind = *kind.get_or_insert(file_kind);
+            if first_kind == KeyKind::Nothing {
+                kind = Some(file_kind);
+            }
+            if !first_kind.can_equal(file_kind) {
                 return Err(Error::side_input(
                     &file.uri,
                     format!(
@@ -205,6 +209,13 @@ impl Index {
             })
             .collect();
         let rows = units.iter().map(|unit| unit.rows as u64).sum();
+        let has_file = |name: &&String| {
+            let group = request.sources.number_of(name);
+            files.iter().any(|file| Some(file.group) == group)
+        };
+        let names = request.sources.names().iter();
+        let missing = names.filter(|name| by_source && !has_file(name)).cloned();
+        let missing: Vec<String> = missing.collect();
         let value_width = files.iter().map(value_width).max().unwrap_or(0);
         Ok((
             Self {
@@ -213,6 +224,7 @@ impl Index {
                 by_source,
                 value_width,
                 rows,
+                missing,
             },
             kind,
         ))

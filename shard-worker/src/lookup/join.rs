@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use arrow::datatypes::{DataType as Arrow, FieldRef};
+use arrow::datatypes::FieldRef;
 
 use crate::keys::{KeyColumn, KeyKind};
 use crate::lookup::gather::gather;
@@ -81,6 +81,17 @@ impl Lookup for JoinLookup {
         self.index.value_width
     }
 
+    fn warnings(&self) -> Vec<String> {
+        let missing = self.index.missing.iter();
+        let warn = |source: &String| {
+            format!(
+                "{} has no file {source}.parquet: rows of source {source:?} match nothing",
+                self.uri
+            )
+        };
+        missing.map(warn).collect()
+    }
+
     fn pass(&self, shards: &[&KeyColumn], limits: Limits<'_>) -> Result<Found, PassError> {
         let Limits { threads, clock, .. } = limits;
         let groups = map_parallel(threads, shards, clock, |_, keys| {
@@ -97,13 +108,22 @@ impl Lookup for JoinLookup {
             ..PassStats::default()
         };
         stats.keys_found = probed.hits.iter().map(|hits| hits.len() as u64).sum();
-        let targets: Vec<Arrow> = self
-            .fields
-            .iter()
-            .map(|field| field.data_type().clone())
-            .collect();
-        let columns = gather(&self.index, &probed.hits, &targets, limits)?;
+        let (columns, unfit) = gather(&self.index, &probed.hits, &self.fields, limits)?;
+        stats.bad_values = unfit.iter().map(|column| column.rows().len() as u64).sum();
         stats.reading = begun.elapsed();
+        let kind = shards.first().map(|keys| keys.kind);
+        if let Some(kind) = kind.filter(|kind| *kind != self.kind)
+            && (stats.keys_found, stats.rows_read > 0) == (0, true)
+        {
+            tracing::warn!(
+                "{}: its keys are {}, main's {:?} are {}, and none of {} was found",
+                self.uri,
+                self.kind.describe(),
+                self.target_key,
+                kind.describe(),
+                stats.keys
+            );
+        }
         let mut row_of_key = vec![NONE; table.numbers()];
         for (row, hit) in probed.hits.iter().flatten().enumerate() {
             row_of_key[hit.key as usize] = row as u32;
@@ -112,6 +132,7 @@ impl Lookup for JoinLookup {
         Ok(Found {
             rows,
             columns,
+            unfit,
             groups: self.index.by_source.then_some(groups),
             stats,
         })

@@ -182,7 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn column(keys: &[Option<Vec<u8>>]) -> KeyColumn {
-        let mut column = KeyColumn::new(KeyKind::Bytes);
+        let mut column = KeyColumn::new(KeyKind::Binary);
         for key in keys {
             column.push(key.as_deref()).unwrap();
         }

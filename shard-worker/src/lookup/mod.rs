@@ -20,9 +20,10 @@ use std::time::Duration;
 use arrow::array::ArrayRef;
 use arrow::datatypes::FieldRef;
 
-use crate::error::Error;
+use crate::error::{Error, ShardError};
 use crate::keys::{KeyColumn, KeyKind};
 use crate::run::stop::Stop;
+use crate::unfit::Unfit;
 use crate::workers::CpuClock;
 
 pub use key_table::NONE;
@@ -47,6 +48,8 @@ pub struct Found {
     pub rows: Vec<Vec<u32>>,
     /// Found values, a column for each of the lookup's columns.
     pub columns: Vec<ArrayRef>,
+    /// For each column, those of its rows whose value did not fit; they are empty.
+    pub unfit: Vec<Unfit>,
     /// For each shard, the source of each row, where the lookup goes by source.
     pub groups: Option<Vec<Vec<key_table::Group>>>,
     /// Figures for the report.
@@ -64,6 +67,8 @@ pub struct PassStats {
     pub null_keys: u64,
     /// Lines that are not valid JSON objects with a key.
     pub bad_lines: u64,
+    /// Values that do not fit what is declared: their rows are left empty.
+    pub bad_values: u64,
     /// Distinct keys of the shards.
     pub keys: u64,
     /// Of those, keys that were found.
@@ -80,6 +85,7 @@ impl PassStats {
         self.rows_pruned += other.rows_pruned;
         self.null_keys += other.null_keys;
         self.bad_lines += other.bad_lines;
+        self.bad_values += other.bad_values;
         self.keys += other.keys;
         self.keys_found += other.keys_found;
         self.reading += other.reading;
@@ -118,8 +124,25 @@ pub trait Lookup: Debug + Send + Sync {
     fn columns(&self) -> &[FieldRef];
     /// Estimated bytes of values a matched row.
     fn value_width(&self) -> u64;
+    /// What people should know of it, though it can be used.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Streams the side input past the keys of some shards.
     fn pass(&self, shards: &[&KeyColumn], limits: Limits<'_>) -> Result<Found, PassError>;
+}
+
+/// From an error about a file of a side input that was just listed: what a link leads to may not
+/// be there, or it has gone since.
+fn unopened(uri: &str, error: ShardError) -> Error {
+    match error {
+        ShardError::Storage(error)
+            if !error.is_not_found() && !matches!(error, storage::Error::Invalid { .. }) =>
+        {
+            Error::Storage(error)
+        }
+        other => Error::side_input(uri, other),
+    }
 }
 
 /// Turns, for each shard, key numbers into rows of the found values.

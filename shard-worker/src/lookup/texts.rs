@@ -10,26 +10,41 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, LargeStringBuilder};
 use arrow::datatypes::{DataType as Arrow, FieldRef};
 use parquet::data_type::ByteArrayType;
+use storage::state::side_inputs::content_hash;
 use storage::{ObjectMeta, Store};
 use tokio::runtime::Handle;
 
 use crate::arrow_types::same_values;
 use crate::column_plan::natural_type;
-use crate::error::{Error, Result, ShardError};
+use crate::error::{Error, Result};
 use crate::keys::{self, KeyColumn, KeyKind};
 use crate::leaf::LeafReader;
-use crate::lookup::json_lines::{LONGEST_LINE, parse_line, skip_line};
-use crate::lookup::key_table::KeyTable;
+use crate::lookup::json_lines::{
+    LONGEST_LINE, LineKey, LineText, beginning, member_names, parse_line, skip_line,
+};
+use crate::lookup::key_table::{Group, KeyTable};
 use crate::lookup::window::{RemoteObject, WindowReader, WindowedChunk};
-use crate::lookup::{Found, Limits, Lookup, NONE, PassError, PassStats, rows_of};
+use crate::lookup::{Found, Limits, Lookup, NONE, PassError, PassStats, rows_of, unopened};
 use crate::parquet_file::{ParquetFile, TailHint, chunk_range};
 use crate::workers::map_parallel;
 use parquet::file::reader::ChunkReader;
 
 /// Bytes of bookkeeping that a kept text costs beside its own.
 const TEXT_OVERHEAD: u64 = 48;
-/// Complaints about bad lines a file.
-const SHOWN_BAD_LINES: u64 = 3;
+/// Complaints about bad lines, and about bad values, a file.
+const SHOWN: u64 = 3;
+/// Bytes of a file's first line that are kept for messages.
+const FIRST_LINE: usize = 64 << 10;
+/// Texts and integers may have the same bytes and are no equal keys: each have a group.
+const BYTES: Group = 0;
+const INTEGERS: Group = 1;
+
+fn group_of(kind: KeyKind) -> Group {
+    match kind {
+        KeyKind::Integer => INTEGERS,
+        _ => BYTES,
+    }
+}
 
 #[derive(Debug)]
 enum TextFile {
@@ -84,18 +99,18 @@ impl TextFiles {
                 });
                 continue;
             }
-            let file =
-                ParquetFile::open(&*store, meta, &hint)
-                    .await
-                    .map_err(|error| match error {
-                        ShardError::Storage(error) => Error::Storage(error),
-                        other => Error::side_input(uri, other),
-                    })?;
+            let file = ParquetFile::open(&*store, meta, &hint)
+                .await
+                .map_err(|error| unopened(uri, error))?;
             file.check_names()
                 .map_err(|error| Error::side_input(uri, error))?;
             let (key_leaf, file_kind) =
                 keys::kind_of(&file, &key_column).map_err(|error| Error::side_input(uri, error))?;
-            if *kind.get_or_insert(file_kind) != file_kind {
+            let first_kind: KeyKind = *kind.get_or_insert(file_kind);
+            if first_kind == KeyKind::Nothing {
+                kind = Some(file_kind);
+            }
+            if !first_kind.can_equal(file_kind) {
                 return Err(Error::side_input(
                     &file.uri,
                     format!(
@@ -134,6 +149,27 @@ impl TextFiles {
             kind,
             width,
         })
+    }
+
+    /// The files, each with what tells its content from another.
+    pub async fn content_hashes(&self) -> Result<Vec<(ObjectMeta, String)>> {
+        let mut hashes = Vec::with_capacity(self.files.len());
+        for file in &self.files {
+            hashes.push(match file {
+                TextFile::Parquet { file, .. } => (file.meta.clone(), file.footer_sha256.clone()),
+                TextFile::Lines { object, uri } => {
+                    let meta = ObjectMeta {
+                        key: object.key.clone(),
+                        size: object.size,
+                        etag: object.etag.clone(),
+                    };
+                    let hash = content_hash(&*object.store, &meta).await;
+                    let hash = hash.map_err(|error| unopened(uri, error.into()))?;
+                    (meta, hash)
+                }
+            });
+        }
+        Ok(hashes)
     }
 }
 
@@ -230,7 +266,13 @@ impl Lookup for TextLookup {
     }
 
     fn key_kind(&self) -> Option<KeyKind> {
-        self.files.kind
+        let has_lines = self
+            .files
+            .files
+            .iter()
+            .any(|file| matches!(file, TextFile::Lines { .. }));
+        // Only its lines tell what keys a file of lines has.
+        self.files.kind.filter(|_| !has_lines)
     }
 
     fn decides_match(&self) -> bool {
@@ -246,7 +288,15 @@ impl Lookup for TextLookup {
     }
 
     fn pass(&self, shards: &[&KeyColumn], limits: Limits<'_>) -> Result<Found, PassError> {
-        let groups: Vec<_> = shards.iter().map(|keys| vec![0; keys.len()]).collect();
+        let group = |keys: &&KeyColumn| vec![group_of(keys.kind); keys.len()];
+        let groups: Vec<_> = shards.iter().map(group).collect();
+        let mut kinds: Vec<Group> = groups
+            .iter()
+            .flat_map(|rows| rows.first())
+            .copied()
+            .collect();
+        kinds.sort_unstable();
+        kinds.dedup();
         let table = KeyTable::build(shards.to_vec(), &groups, limits.threads, limits.clock);
         let best = self
             .fields
@@ -267,13 +317,19 @@ impl Lookup for TextLookup {
             }
             let position = (number as u64) << 40;
             match &self.files.files[number] {
-                TextFile::Lines { object, uri } => self.read_lines(object, uri, position, &keeper),
+                TextFile::Lines { object, uri } => {
+                    self.read_lines(object, uri, position, &keeper, &kinds)
+                }
                 TextFile::Parquet {
                     object,
                     file,
                     key_leaf,
                     text_leaves,
-                } => read_parquet(object, file, *key_leaf, text_leaves, position, &keeper),
+                } => {
+                    let group = self.files.kind.map_or(BYTES, group_of);
+                    let leaves = (*key_leaf, &text_leaves[..]);
+                    read_parquet(object, file, leaves, group, position, &keeper)
+                }
             }
         })?;
         let mut stats = PassStats {
@@ -309,6 +365,7 @@ impl Lookup for TextLookup {
         Ok(Found {
             rows: rows_of(table.into_rows(), &row_of_key),
             columns,
+            unfit: Vec::new(),
             groups: None,
             stats,
         })
@@ -316,12 +373,14 @@ impl Lookup for TextLookup {
 }
 
 impl TextLookup {
+    /// Reads a file of lines; `kinds` are the groups of the shards' keys.
     fn read_lines(
         &self,
         object: &RemoteObject,
         uri: &str,
         position: u64,
         keeper: &Keeper<'_>,
+        kinds: &[Group],
     ) -> Result<PassStats, PassError> {
         let failed =
             |error: &dyn std::fmt::Display| PassError::Failed(Error::side_input(uri, error));
@@ -334,7 +393,10 @@ impl TextLookup {
             Box::new(raw)
         };
         let mut reader = BufReader::with_capacity(256 << 10, decoded);
-        let mut stats = PassStats::default();
+        let first = reader.fill_buf().map_err(|error| failed(&error))?;
+        let mark = beginning(first).map_err(|reason| failed(&reason))?;
+        reader.consume(mark);
+        let mut seen = SeenLines::new(uri, self.files.columns.len());
         let mut line = Vec::new();
         let mut number = 0_u64;
         loop {
@@ -344,39 +406,135 @@ impl TextLookup {
                 .read_until(b'\n', &mut line)
                 .map_err(|error| failed(&error))?;
             if read == 0 {
-                return Ok(stats);
+                self.check_use(&seen, kinds)
+                    .map_err(|reason| failed(&reason))?;
+                return Ok(seen.stats);
             }
             number += 1;
             if read as u64 == LONGEST_LINE && line.last() != Some(&b'\n') {
                 skip_line(&mut reader).map_err(|error| failed(&error))?;
-                bad_line(&mut stats, uri, number, "longer than 64 MiB");
+                seen.bad_line(number, "longer than 64 MiB");
                 continue;
             }
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            stats.rows_read += 1;
+            seen.stats.rows_read += 1;
+            if seen.first.is_empty() {
+                seen.first
+                    .extend_from_slice(&line[..line.len().min(FIRST_LINE)]);
+            }
             match parse_line(&line, &self.files.key_column, &self.files.columns) {
                 Ok(parsed) => {
-                    let Some(key) = keeper.table.find(parsed.key.as_bytes(), 0) else {
-                        continue;
+                    let group = match &parsed.key {
+                        LineKey::Text(_) => BYTES,
+                        LineKey::Integer(..) => INTEGERS,
                     };
+                    seen.keys[usize::from(group)] += 1;
+                    let found = keeper.table.find(parsed.key.bytes(), group);
                     for (column, text) in parsed.texts.iter().enumerate() {
-                        if let Some(text) = text.as_deref().filter(|text| !text.trim().is_empty()) {
-                            keeper.keep(key, column, position + number, text)?;
+                        seen.columns[column] |= *text != LineText::Absent;
+                        match (text, found) {
+                            (LineText::Text(text), Some(key)) if !text.trim().is_empty() => {
+                                keeper.keep(key, column, position + number, text)?;
+                            }
+                            (LineText::Unfit(reason), _) => {
+                                seen.bad_value(number, &self.files.columns[column], reason);
+                            }
+                            _ => {}
                         }
                     }
                 }
-                Err(reason) => bad_line(&mut stats, uri, number, &reason),
+                Err(reason) => seen.bad_line(number, &reason),
             }
         }
     }
+
+    /// Refuses a file of which not one line is of use, as a Parquet file without the columns is.
+    fn check_use(&self, seen: &SeenLines<'_>, kinds: &[Group]) -> Result<(), String> {
+        let key = &self.files.key_column;
+        let lines = seen.stats.rows_read;
+        let [texts, integers] = seen.keys;
+        if lines == 0 {
+            return Ok(());
+        }
+        if texts + integers == 0 {
+            let reason = seen.reason.as_deref().unwrap_or("too long");
+            let ends = if seen.first.trim_ascii_end().contains(&b'\r') {
+                "; lines end in LF or CR LF, not in CR alone"
+            } else {
+                ""
+            };
+            return Err(format!(
+                "none of its {lines} lines is a JSON object with a key under {key:?} (the first: {reason}{ends})"
+            ));
+        }
+        if !seen.columns.contains(&true) {
+            return Err(format!(
+                "none of its {lines} lines has a member {}; those of the first are {}",
+                self.files.columns.join(" or "),
+                member_names(&seen.first)
+            ));
+        }
+        let can_match =
+            kinds.is_empty() || kinds.iter().any(|group| seen.keys[usize::from(*group)] > 0);
+        if can_match {
+            return Ok(());
+        }
+        let (theirs, ours) = if texts > 0 {
+            ("texts", "integers")
+        } else {
+            ("integers", "texts")
+        };
+        Err(format!(
+            "its keys under {key:?} are {theirs}, those of main's {:?} are {ours}; they can never be equal",
+            self.target_key
+        ))
+    }
 }
 
-fn bad_line(stats: &mut PassStats, uri: &str, number: u64, reason: &str) {
-    stats.bad_lines += 1;
-    if stats.bad_lines <= SHOWN_BAD_LINES {
-        tracing::warn!("{uri}, line {number}: {reason}; the line is skipped");
+/// What was met in a file of lines.
+struct SeenLines<'a> {
+    uri: &'a str,
+    stats: PassStats,
+    /// Lines with a key, by the key's group.
+    keys: [u64; 2],
+    /// Which columns a line had.
+    columns: Vec<bool>,
+    /// The beginning of the first line.
+    first: Vec<u8>,
+    /// What was wrong with the first bad line.
+    reason: Option<String>,
+}
+
+impl<'a> SeenLines<'a> {
+    fn new(uri: &'a str, columns: usize) -> Self {
+        Self {
+            uri,
+            stats: PassStats::default(),
+            keys: [0; 2],
+            columns: vec![false; columns],
+            first: Vec::new(),
+            reason: None,
+        }
+    }
+
+    fn bad_line(&mut self, number: u64, reason: &str) {
+        self.stats.bad_lines += 1;
+        if self.stats.bad_lines <= SHOWN {
+            tracing::warn!("{}, line {number}: {reason}; the line is skipped", self.uri);
+        }
+        self.reason.get_or_insert_with(|| reason.to_owned());
+    }
+
+    fn bad_value(&mut self, number: u64, column: &str, reason: &str) {
+        self.stats.bad_values += 1;
+        if self.stats.bad_values <= SHOWN {
+            let uri = self.uri;
+            tracing::warn!(
+                "{uri}, line {number}, column {column:?}: {reason}; it counts as absent"
+            );
+        }
     }
 }
 
@@ -391,8 +549,8 @@ fn whole(object: &RemoteObject) -> parquet::errors::Result<Box<dyn Read>> {
 fn read_parquet(
     object: &RemoteObject,
     file: &ParquetFile,
-    key_leaf: usize,
-    text_leaves: &[usize],
+    (key_leaf, text_leaves): (usize, &[usize]),
+    key_group: Group,
     position: u64,
     keeper: &Keeper<'_>,
 ) -> Result<PassStats, PassError> {
@@ -413,7 +571,9 @@ fn read_parquet(
         let mut hits: Vec<(usize, u32)> = Vec::new();
         keys::visit(source(key_leaf)?, file, group, key_leaf, |row, key| {
             match key {
-                Some(key) => hits.extend(keeper.table.find(key, 0).map(|found| (row, found))),
+                Some(key) => {
+                    hits.extend(keeper.table.find(key, key_group).map(|found| (row, found)))
+                }
                 None => stats.null_keys += 1,
             }
             Ok(())
@@ -446,9 +606,14 @@ fn read_parquet(
                     outcome = match std::str::from_utf8(value.data()) {
                         Ok(text) if text.trim().is_empty() => Ok(()),
                         Ok(text) => keeper.keep(key, column, base + hit as u64, text),
-                        // As a line of JSON that is not UTF-8: skipped, and counted.
                         Err(_) => {
-                            stats.bad_lines += 1;
+                            stats.bad_values += 1;
+                            if stats.bad_values <= SHOWN {
+                                let uri = &file.uri;
+                                tracing::warn!(
+                                    "{uri}, row group {group}, row {hit}: the text is not UTF-8; it counts as absent"
+                                );
+                            }
                             Ok(())
                         }
                     };

@@ -1,6 +1,8 @@
 //! `joinFromParquet`: columns of an index, looked up by key.
 
+use crds::prefix::normalize_location;
 use crds::{JoinFromParquet, JoinMode};
+use storage::state::side_inputs::SideInput as Pin;
 
 use crate::column_plan::{ColumnPlan, ShardFiles, Value};
 use crate::error::{Result, ShardError};
@@ -39,6 +41,11 @@ pub async fn open(spec: &JoinFromParquet, context: &OpContext<'_>) -> Result<Ope
         runtime: context.runtime.clone(),
     };
     let (index, kind) = Index::open(request).await?;
+    let files = index.files.iter().map(|file| &file.file);
+    let pin = Pin::new(
+        &normalize_location(&spec.source),
+        files.map(|file| (&file.meta, file.footer_sha256.as_str())),
+    );
     let lookup = JoinLookup::new(
         &spec.source,
         target_key,
@@ -54,7 +61,7 @@ pub async fn open(spec: &JoinFromParquet, context: &OpContext<'_>) -> Result<Ope
     };
     Ok(Opened {
         op: Box::new(op),
-        lookup: Some(input.watch(lookup)),
+        lookup: Some((input.watch(lookup), pin)),
         sibling: None,
         filters: None,
     })

@@ -49,6 +49,7 @@ pub async fn open(spec: &MergeFromSidecar, context: &OpContext<'_>) -> Result<Op
         op: Box::new(op),
         lookup: None,
         sibling: Some(Sibling {
+            uri: crds::prefix::normalize(&spec.source_prefix),
             store,
             required: spec.required,
         }),

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::FieldRef;
 use crds::{ComputeFilters, Dataset, Operation, PipelineStep};
-use storage::{ObjectMeta, Store, Stores};
+use storage::state::side_inputs::{SideInput as Pin, find};
+use storage::{Store, Stores};
 use tokio::runtime::Handle;
 
 use crate::column_plan::{ColumnPlan, ShardFiles};
@@ -35,6 +36,8 @@ pub trait Op: Debug + Send + Sync {
 /// A row-aligned file beside each main shard, under another prefix.
 #[derive(Debug, Clone)]
 pub struct Sibling {
+    /// Their prefix, as the manifest names it.
+    pub uri: String,
     /// Where the siblings are.
     pub store: Arc<dyn Store>,
     /// Whether a shard without one fails.
@@ -46,8 +49,8 @@ pub struct Sibling {
 pub struct Opened {
     /// The op.
     pub op: Box<dyn Op>,
-    /// A lookup to stream past the shards.
-    pub lookup: Option<Box<dyn Lookup>>,
+    /// A lookup to stream past the shards, and the version of what it looks into.
+    pub lookup: Option<(Box<dyn Lookup>, Pin)>,
     /// A sibling file to open for each shard.
     pub sibling: Option<Sibling>,
     /// Filters to judge the images by.
@@ -98,32 +101,8 @@ impl OpContext<'_> {
 
     /// The objects of a side input: one file, or all in a folder.
     async fn side_input(&self, uri: &str, suffixes: &[&str]) -> Result<SideInput> {
-        let wanted = |key: &str| suffixes.iter().any(|suffix| key.ends_with(suffix));
-        if !uri.ends_with('/') && wanted(uri) {
-            let (store, key) = self.stores.open_parent(uri)?;
-            match store.head(&key).await {
-                Ok(meta) => return Ok(SideInput::new(store, vec![meta], false)),
-                // A folder may be called `index.parquet`, as some writers do.
-                Err(error)
-                    if error.is_not_found()
-                        || matches!(
-                            error,
-                            storage::Error::Invalid { .. } | storage::Error::NoBucket { .. }
-                        ) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let store = self.stores.open(uri)?;
-        let objects = store.list_folder("").await?;
-        let hidden = |key: &str| {
-            key.split('/')
-                .any(|part| part.starts_with('_') || part.starts_with('.'))
-        };
-        let objects: Vec<ObjectMeta> = objects
-            .into_iter()
-            .filter(|object| wanted(&object.key) && !hidden(&object.key))
-            .collect();
-        if objects.is_empty() {
+        let found = find(self.stores, uri, suffixes).await?;
+        if found.objects.is_empty() {
             return Err(Error::side_input(
                 uri,
                 format!(
@@ -132,7 +111,7 @@ impl OpContext<'_> {
                 ),
             ));
         }
-        Ok(SideInput::new(store, objects, true))
+        Ok(SideInput::new(found))
     }
 }
 

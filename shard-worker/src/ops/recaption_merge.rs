@@ -1,6 +1,8 @@
 //! `recaptionMerge`: new texts, looked up by key. A blank text never replaces a text.
 
+use crds::prefix::normalize_location;
 use crds::{RecaptionMerge, RecaptionMode};
+use storage::state::side_inputs::SideInput as Pin;
 
 use crate::arrow_types::spell;
 use crate::column_plan::{ColumnPlan, ShardFiles, Value};
@@ -53,6 +55,9 @@ pub async fn open(spec: &RecaptionMerge, context: &OpContext<'_>) -> Result<Open
         context.runtime.clone(),
     )
     .await?;
+    let hashed = files.content_hashes().await?;
+    let hashed = hashed.iter().map(|(meta, hash)| (meta, hash.as_str()));
+    let pin = Pin::new(&normalize_location(&spec.source), hashed);
     let lookup = TextLookup::new(&spec.source, target_key, fields, files);
     let op = Recaption {
         lookup: context.next_lookup,
@@ -61,7 +66,7 @@ pub async fn open(spec: &RecaptionMerge, context: &OpContext<'_>) -> Result<Open
     };
     Ok(Opened {
         op: Box::new(op),
-        lookup: Some(input.watch(lookup)),
+        lookup: Some((input.watch(lookup), pin)),
         sibling: None,
         filters: None,
     })

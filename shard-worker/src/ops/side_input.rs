@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use arrow::datatypes::FieldRef;
-use storage::{ObjectMeta, Store, Watched};
+use storage::state::side_inputs::NamedFiles;
+use storage::{Failure, ObjectMeta, Store, Watched};
 
 use crate::error::Error;
 use crate::keys::{KeyColumn, KeyKind};
@@ -21,12 +22,12 @@ pub struct SideInput {
 }
 
 impl SideInput {
-    /// Objects of a store.
-    pub fn new(store: Arc<dyn Store>, objects: Vec<ObjectMeta>, is_folder: bool) -> Self {
+    /// The files that were found; none is an error of the manifest's.
+    pub fn new(found: NamedFiles) -> Self {
         Self {
-            store: Arc::new(Watched::new(store)),
-            objects,
-            is_folder,
+            store: Arc::new(Watched::new(found.store)),
+            objects: found.objects,
+            is_folder: found.is_folder,
         }
     }
 
@@ -76,6 +77,10 @@ impl<L: Lookup> Lookup for WatchedLookup<L> {
         self.lookup.value_width()
     }
 
+    fn warnings(&self) -> Vec<String> {
+        self.lookup.warnings()
+    }
+
     fn pass(&self, shards: &[&KeyColumn], limits: Limits<'_>) -> Result<Found, PassError> {
         // What an earlier pass met, and could do without, says nothing about this one.
         self.store.take_failure();
@@ -84,7 +89,10 @@ impl<L: Lookup> Lookup for WatchedLookup<L> {
             .map_err(|error| match error {
                 PassError::Failed(Error::SideInput { uri, reason }) => {
                     PassError::Failed(match self.store.take_failure() {
-                        Some(words) => Error::Store(words),
+                        Some(Failure::OfStore(words)) => Error::Store(words),
+                        Some(Failure::Changed(words)) => Error::InputChanged(format!(
+                            "{words}: a side input was replaced while the run was on; run again: what was made from the former version is made again"
+                        )),
                         None => Error::SideInput { uri, reason },
                     })
                 }

@@ -138,6 +138,7 @@ pub fn found_for(found: &[Found], shard: usize) -> Vec<ShardFound<'_>> {
         .map(|found| ShardFound {
             rows: &found.rows[shard],
             columns: &found.columns,
+            unfit: &found.unfit,
         })
         .collect()
 }

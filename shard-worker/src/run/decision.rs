@@ -9,8 +9,9 @@ use storage::{ObjectMeta, Store};
 use crate::error::{Error, Result, ShardError};
 use crate::job::Job;
 use crate::parquet_file::ParquetFile;
-use crate::provenance::{MAGIC, Provenance, REMAINS, remains};
+use crate::provenance::{MAGIC, Provenance, REMAINS, ShardInputs, remains};
 use crate::run::batch::guarded_future;
+use crate::shard;
 
 /// A shard of main with its final decision.
 pub struct Decided {
@@ -24,6 +25,8 @@ pub struct Decided {
     pub kept: Option<ShardLine>,
     /// Whether only its footer vouches for it.
     pub by_footer: bool,
+    /// Versions of what is beside main.
+    pub inputs: Option<String>,
 }
 
 /// Reads the footer of what is in a shard's place, where nothing else vouches for it.
@@ -33,6 +36,7 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
         output,
         recorded,
         decision,
+        inputs,
     } = found;
     let recorded = recorded.map(|recorded| recorded.line);
     if decision != Decision::CheckFooter {
@@ -47,6 +51,7 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
             decision,
             kept,
             by_footer: false,
+            inputs,
         });
     }
     let Some(existing) = output.clone() else {
@@ -56,6 +61,7 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
             decision: Decision::Create,
             kept: None,
             by_footer: false,
+            inputs,
         });
     };
     let side = match open_guarded(&*job.output, existing.clone(), job).await {
@@ -76,6 +82,7 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
                     decision: Decision::Create,
                     kept: None,
                     by_footer: false,
+                    inputs,
                 });
             };
             tracing::info!(shard = %main.key, ?finding, "not a whole shard: {reason}");
@@ -86,6 +93,7 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
                 decision,
                 kept: None,
                 by_footer: false,
+                inputs,
             });
         }
     };
@@ -106,6 +114,22 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
     let same_rows = main_file
         .as_ref()
         .is_some_and(|file| file.num_rows() == side.num_rows());
+    let made_from = provenance.as_ref().and_then(|known| known.inputs.as_ref());
+    let same_inputs = match made_from {
+        // An earlier release made it: nothing is known.
+        None => true,
+        Some(before) => {
+            let open = shard::open_siblings(job, &main.key);
+            match guarded_future(&format!("{}{}", job.main.uri(), main.key), open).await {
+                Ok(siblings) => *before == ShardInputs::of(job, &siblings),
+                // As with main: the shard will fail, and what is there stays.
+                Err(error) => {
+                    of_the_shard(error)?;
+                    true
+                }
+            }
+        }
+    };
     let finding = match &provenance {
         None => FooterFinding::Foreign,
         Some(known) if !known.written_by_us && known.digest == policy.digest => {
@@ -115,9 +139,11 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
             digest: known.digest.clone(),
             same_main,
             same_rows,
+            same_inputs,
         },
     };
     let decision = after_footer(&existing, &finding, policy);
+    let has_inputs = made_from.is_some();
     let counts = provenance.map(|known| known.counts).unwrap_or_default();
     let kept = (decision == Decision::Skip).then(|| ShardLine {
         path: main.key.clone(),
@@ -130,6 +156,7 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
             etag: main.etag.clone(),
             footer_sha256: main_file.map(|file| file.footer_sha256),
         },
+        inputs: inputs.clone().filter(|_| has_inputs),
         output: Some(OutputShard {
             size: existing.size,
             etag: existing.etag.clone(),
@@ -143,6 +170,7 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
         decision,
         kept,
         by_footer: true,
+        inputs,
     })
 }
 
@@ -167,7 +195,10 @@ pub fn of_the_shard(error: ShardError) -> Result<ShardError> {
     match error {
         ShardError::Storage(error)
             if error.is_refused_altogether()
-                || !(error.is_refused() || error.is_not_found() || error.is_conflict()) =>
+                || !(error.is_refused()
+                    || error.is_not_found()
+                    || error.is_conflict()
+                    || matches!(error, storage::Error::Invalid { .. })) =>
         {
             Err(Error::Storage(error))
         }

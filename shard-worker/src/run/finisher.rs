@@ -1,6 +1,7 @@
 //! What happens to one shard: it is loaded, and later built and published, each as a task of its
 //! own.
 
+use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,9 +14,11 @@ use tokio::task::JoinHandle;
 use crate::encode::{self, Sidecar};
 use crate::error::ShardError;
 use crate::evaluate::Produced;
-use crate::filters::stage::{Computed, ImageStage};
+use crate::filters::reason::Reason;
+use crate::filters::stage::{Computed, EXAMPLES, ImageStage};
 use crate::job::Job;
 use crate::lookup::Found;
+use crate::provenance::ShardInputs;
 use crate::run::batch::{found_for, guarded, guarded_future, image_budget};
 use crate::run::publish::{payload, publish};
 use crate::run::room::{Room, Taken};
@@ -103,14 +106,14 @@ impl Finisher {
     }
 
     /// Fetches a shard, once there is room for it, and decodes its keys.
-    pub async fn load(self, line: PlanLine, room: Room) -> Loaded {
+    pub async fn load(self, mut line: PlanLine, room: Room) -> Loaded {
         let meta = storage::ObjectMeta {
             key: line.path.clone(),
             size: line.size,
             etag: line.etag.clone(),
         };
         let uri = format!("{}{}", self.job.main.uri(), line.path);
-        let loaded = self.load_open(&uri, meta, room).await;
+        let loaded = self.load_open(&uri, meta, &mut line.inputs, room).await;
         (line, loaded)
     }
 
@@ -118,9 +121,21 @@ impl Finisher {
         &self,
         uri: &str,
         meta: storage::ObjectMeta,
+        planned: &mut Option<String>,
         room: Room,
     ) -> Result<(Arc<LoadedShard>, Taken), ShardError> {
         let open = guarded_future(uri, shard::open(&self.job, meta)).await?;
+        let found = open.input_versions(&self.job);
+        if planned.is_some() && *planned != found {
+            return Err(ShardError::InputChanged {
+                uri: uri.to_owned(),
+                reason: format!(
+                    "what is beside it ({}) has changed since the run was planned; ask for another run: it makes anew what was made from other versions",
+                    open.sibling_uris()
+                ),
+            });
+        }
+        *planned = found;
         let taken = room.take(open.memory(&self.job)).await;
         let fetched = guarded_future(uri, open.fetch(&self.job)).await?;
         let job = self.job.clone();
@@ -165,7 +180,7 @@ impl Finisher {
         let lookups = self.job.match_lookups();
         let Computed {
             columns: computed,
-            errors,
+            mut errors,
         } = self
             .images
             .compute(&self.job, &shard.files.main, |work| self.on_cpu(&uri, work))
@@ -175,11 +190,14 @@ impl Finisher {
             .job
             .only_judges_images()
             .then(|| errors.values().map(|(rows, _)| rows).sum::<u64>());
+        let inputs = ShardInputs::of(&self.job, &shard.files.siblings).to_json();
         let built = self.on_cpu(&uri, move || {
             let seen = found_for(&found, number);
+            let unfit = RefCell::default();
             let produced = Produced {
                 found: &seen,
                 computed: &computed,
+                unfit: &unfit,
             };
             let (mut matched, sources) = matches(&shard, &found, number, &lookups);
             if let Some(unjudged) = unjudged {
@@ -189,10 +207,14 @@ impl Finisher {
                 bytes,
                 rows,
                 counts,
-            } = encode::sidecar(&shard, produced, &digest, matched)?;
-            Ok((payload(bytes), rows, counts, matched, sources))
+            } = encode::sidecar(&shard, produced, &digest, matched, inputs.as_deref())?;
+            Ok((payload(bytes), rows, counts, matched, sources, unfit.take()))
         });
-        let (payload, rows, columns, matched, sources) = built.await?;
+        let (payload, rows, columns, matched, sources, unfit) = built.await?;
+        if unfit.rows().len() > 0 {
+            let first = unfit.rows().take(EXAMPLES).map(u64::from).collect();
+            errors.insert(Reason::DoesNotFit, (unfit.rows().len() as u64, first));
+        }
         let output = publish(&self.job, &self.fence, line, payload).await?;
         Ok(ShardDone {
             rows,

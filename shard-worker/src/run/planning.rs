@@ -138,12 +138,13 @@ fn diff<'a>(job: &'a Job, recorded: &Recorded, skip_existing: bool) -> Diff<'a> 
         replaces: Vec::new(),
     };
     let lines = recorded.lines(&job.output, OnDamage::Skip);
-    Diff::new(
+    let diff = Diff::new(
         (job.main.uri(), job.main.list_shards()),
         (job.output.uri(), job.output.list_shards()),
         Some(lines),
         policy,
-    )
+    );
+    job.compare_inputs(diff)
 }
 
 /// Shards that a preview opens, of those that a run would make.
@@ -242,6 +243,7 @@ pub async fn plan(
         plan: PlanWriter::new(job.output.clone(), run.clone(), job.digest.clone()),
         found: Vec::new(),
     };
+    unwritten.plan.pin(Some(job.keyed.clone()));
     let mut found_lines: Vec<ShardLine> = Vec::new();
     let mut sample: Vec<ObjectMeta> = Vec::new();
     let mut waiting: Vec<PlanLine> = Vec::new();
@@ -328,6 +330,7 @@ pub async fn plan(
                 size: shard.main.size,
                 etag: shard.main.etag.clone(),
                 rows: None,
+                inputs: shard.inputs,
                 existing,
             });
             if sample.len() < SAMPLES {
@@ -353,6 +356,12 @@ pub async fn plan(
         push(&mut unwritten.plan, &mut waiting, per_chunk, &mut position)?;
     }
     keep_found(job, run, &mut found_lines, &mut unwritten)?;
+    let changed = format!("{:?}", RedoReason::SideInputChanged);
+    if let Some(count) = planned.redo.get(&changed) {
+        tracing::warn!(
+            "{count} shards are made again: side inputs have changed since they were made"
+        );
+    }
     Ok((planned, unwritten))
 }
 

@@ -79,6 +79,9 @@ pub struct RunReport {
     pub timing: Timing,
     /// Requests to stores.
     pub requests: RequestCounts,
+    /// What people should know of the side inputs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Every failed shard with its reason.
     pub failures: Vec<Failure>,
     /// What ended the run before its time.
@@ -114,6 +117,7 @@ impl RunReport {
             pass_count: 0,
             timing: Timing::default(),
             requests: RequestCounts::default(),
+            warnings: job.warnings(),
             failures: Vec::new(),
             error: None,
         }
@@ -247,6 +251,16 @@ impl fmt::Display for RunReport {
                 "\n{} malformed lines of side inputs were skipped",
                 self.passes.bad_lines
             )?;
+        }
+        if self.passes.bad_values > 0 {
+            writeln!(
+                formatter,
+                "\n{} values of side inputs do not fit what is declared, and count as absent",
+                self.passes.bad_values
+            )?;
+        }
+        for warning in &self.warnings {
+            writeln!(formatter, "\nWARNING {warning}")?;
         }
         if !self.failures.is_empty() {
             writeln!(formatter, "\nfailed shards:")?;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use storage::state::plan::PlanLine;
-use storage::state::report::{ColumnCounts, Counts, Failure, RowExample, SourceCounts};
+use storage::state::report::{
+    ColumnCounts, Counts, Failure, MAX_FAILURES, RowExample, SourceCounts,
+};
 use storage::state::shard_lines::{MainShard, OutputShard, ShardLine, ShardStatus};
 
 use crate::encode;
@@ -101,8 +103,16 @@ pub fn fatal(outcomes: &[ShardOutcome]) -> Option<Error> {
     })
 }
 
-/// Whether shards failed because the store did not answer: another attempt may do them.
+/// Whether shards failed because the store did not answer, or because what is beside main has
+/// changed: another attempt, or a fresh plan, may do them.
 pub fn unreachable(outcomes: &[ShardOutcome]) -> Option<Error> {
+    let changed = outcomes.iter().find_map(|outcome| match &outcome.result {
+        Err(error @ ShardError::InputChanged { .. }) => Some(error.to_string()),
+        _ => None,
+    });
+    if let Some(reason) = changed {
+        return Some(Error::InputChanged(reason));
+    }
     let mut reasons = outcomes.iter().filter_map(|outcome| match &outcome.result {
         Err(error) if !error.is_deterministic() && !matches!(error, ShardError::Stopped) => {
             Some(error.to_string())
@@ -146,6 +156,7 @@ pub fn shard_line(outcome: ShardOutcome) -> ShardLine {
                 .map(|column| (column.name.clone(), column.null))
                 .collect(),
             main: main(Some(done.footer_sha256)),
+            inputs: line.inputs,
             output: Some(done.output),
             reason: None,
             path: line.path,
@@ -156,6 +167,7 @@ pub fn shard_line(outcome: ShardOutcome) -> ShardLine {
             matched: 0,
             nulls: BTreeMap::new(),
             main: main(None),
+            inputs: None,
             output: None,
             reason: Some(error.to_string()),
             path: line.path,
@@ -233,6 +245,7 @@ impl Tally {
                 },
             );
         }
+        counts.warnings = job.warnings().into_iter().take(MAX_FAILURES).collect();
         counts.seconds.start = plan_seconds;
         counts.seconds.index_pass = pass_seconds;
         counts.seconds.shards = begun.elapsed().as_secs_f64() - pass_seconds;

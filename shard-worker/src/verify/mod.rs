@@ -21,7 +21,7 @@ use crate::error::{Error, Result, ShardError};
 use crate::job::Job;
 use crate::keys;
 use crate::parquet_file::{ParquetFile, hex};
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, ShardInputs};
 use crate::run::batch::{guarded, guarded_future};
 use crate::run::state_error;
 use crate::shard;
@@ -337,7 +337,18 @@ fn examine(
             "provenance",
             "main has changed since it was made".to_owned(),
         ),
-        Some(_) => {}
+        Some(known) => {
+            let now = ShardInputs::of(job, &files.siblings);
+            let difference = known.inputs.and_then(|before| before.difference(&now));
+            if let Some(difference) = difference {
+                say(
+                    "side_input",
+                    format!(
+                        "a side input has changed since it was made ({difference}); run again to make it from the new one"
+                    ),
+                );
+            }
+        }
     }
     let recorded = line
         .filter(|line| line.status == ShardStatus::Done)

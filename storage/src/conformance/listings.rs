@@ -209,6 +209,10 @@ pub async fn found_keys_are_those_that_exist(store: &dyn Store) {
     expect((700..800).collect()).await;
     let one = store.find(&[key(8)]).await.expect("find");
     assert_eq!(one, [store.head(&key(8)).await.expect("head")]);
+    // Keys that no object can have are those of other programs' objects: they hide no neighbour.
+    let strange = ["a b//x.parquet".to_owned(), key(8)];
+    let found = store.find(&strange).await.expect("find");
+    assert_eq!(found, one);
 }
 
 /// A prefix where nobody has written yet lists nothing and is swept of nothing.

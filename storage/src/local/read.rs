@@ -105,6 +105,14 @@ fn read_range(root: &Root, key: &str, file: &File, range: Range<u64>) -> Result<
 }
 
 pub(super) fn read_error(root: &Root, key: &str, error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::NotFound
+        && let Ok(target) = fs::read_link(root.path_of(key))
+    {
+        return Error::invalid(
+            root.uri_of(key),
+            format!("it is a link to {}, which is not there", target.display()),
+        );
+    }
     // A part of the path that is a file means that there is no object below it.
     let error = match error.kind() {
         io::ErrorKind::NotADirectory => io::ErrorKind::NotFound.into(),

@@ -1,5 +1,6 @@
 //! Listing folders.
 
+use std::collections::HashSet;
 use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -93,8 +94,11 @@ fn read_page(root: &Root, cursor: Cursor) -> Result<Page<Cursor>> {
             Ok(metadata) => page
                 .items
                 .push(Item::Shard(version::object(child_key, &metadata))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => page.skipped += 1,
-            Err(error) => return Err(Error::local(root.uri_of(&child_key), "look at it", error)),
+            Err(error) => match link_itself(root, &child_key) {
+                Some(link) => page.items.push(Item::Shard(link)),
+                None if error.kind() == io::ErrorKind::NotFound => page.skipped += 1,
+                None => return Err(Error::local(root.uri_of(&child_key), "look at it", error)),
+            },
         }
     }
     page.next = Some(Cursor::Rest(rest));
@@ -145,6 +149,12 @@ fn open_folder(root: &Root, folder: Folder, page: &mut Page<Cursor>) -> Result<O
             Entry::Folder => names.push(Name(name + "/")),
             Entry::Shard => names.push(Name(name)),
             Entry::Temporary => {}
+            Entry::Unknown(what) => {
+                return Err(Error::invalid(
+                    root.uri_of(&format!("{}{name}", folder.key)),
+                    format!("it is {what}; it may have been one of the shards: mend or remove it"),
+                ));
+            }
             Entry::Other => page.skipped += 1,
         }
     }
@@ -163,15 +173,38 @@ enum Entry {
     Folder,
     Shard,
     Temporary,
+    /// Nobody can tell whether it holds shards.
+    Unknown(&'static str),
     Other,
+}
+
+/// A link that leads nowhere, or where we may not look, is listed as what it is named for:
+/// whoever opens it is told. Large enough to be opened at all.
+fn link_itself(root: &Root, key: &str) -> Option<ObjectMeta> {
+    let metadata = fs::symlink_metadata(root.path_of(key)).ok()?;
+    let object = version::object(key.to_string(), &metadata);
+    metadata.is_symlink().then(|| ObjectMeta {
+        size: object.size.max(16),
+        ..object
+    })
+}
+
+/// Whether a name looks like that of a file: a folder's rarely has an ending of letters.
+fn has_ending(name: &str) -> bool {
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+    ending.is_some_and(|ending| ending.chars().any(|letter| letter.is_ascii_alphabetic()))
 }
 
 fn classify(entry: &fs::DirEntry, name: &str, kind: FileType) -> Entry {
     let kind = if kind.is_symlink() {
         match fs::metadata(entry.path()) {
             Ok(metadata) => metadata.file_type(),
-            // Leads nowhere.
-            Err(_) => return Entry::Other,
+            Err(_) if key::is_hidden(name) || name.ends_with(TEMPORARY_SUFFIX) => {
+                return Entry::Other;
+            }
+            Err(_) if name.ends_with(".parquet") => return Entry::Shard,
+            Err(_) if has_ending(name) => return Entry::Other,
+            Err(_) => return Entry::Unknown("a link that leads nowhere"),
         }
     } else {
         kind
@@ -182,6 +215,8 @@ fn classify(entry: &fs::DirEntry, name: &str, kind: FileType) -> Entry {
         Entry::Temporary
     } else if kind.is_file() && !key::is_hidden(name) && name.ends_with(".parquet") {
         Entry::Shard
+    } else if !kind.is_file() && !key::is_hidden(name) && name.ends_with(".parquet") {
+        Entry::Unknown("neither a file nor a folder")
     } else {
         Entry::Other
     }
@@ -215,6 +250,9 @@ fn nested_lock(root: &Root, folder: &str, name: &str) -> Option<String> {
 pub(super) fn list_all(root: &Root, top: &str, limit: usize) -> Result<Vec<ObjectMeta>> {
     let mut objects = Vec::new();
     let mut folders = vec![top.to_string()];
+    let identity = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
+    let start = fs::metadata(root.path_of(top)).ok();
+    let mut linked: HashSet<(u64, u64)> = start.iter().map(identity).collect();
     while let Some(folder) = folders.pop() {
         let failed = |error| Error::local(root.uri_of(&folder), "list it", error);
         Counters::add(&root.counters.list, 1);
@@ -238,15 +276,23 @@ pub(super) fn list_all(root: &Root, top: &str, limit: usize) -> Result<Vec<Objec
                 Error::check_count(|| root.uri_of(top), folders.len(), limit)?;
                 continue;
             }
-            // A link to a folder is left alone here: state is never kept behind one.
             match fs::metadata(entry.path()) {
                 Ok(metadata) if metadata.is_file() && !name.ends_with(TEMPORARY_SUFFIX) => {
                     objects.push(version::object(key, &metadata));
                     Error::check_count(|| root.uri_of(top), objects.len(), limit)?;
                 }
+                // Each folder behind a link is looked into once: links may lead in circles.
+                Ok(metadata) if metadata.is_dir() => {
+                    if linked.insert(identity(&metadata)) {
+                        folders.push(key + "/");
+                    }
+                }
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(failed(error)),
+                Err(error) => match link_itself(root, &key) {
+                    Some(link) => objects.push(link),
+                    None if error.kind() == io::ErrorKind::NotFound => {}
+                    None => return Err(failed(error)),
+                },
             }
         }
     }

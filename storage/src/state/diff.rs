@@ -61,6 +61,8 @@ pub enum RedoReason {
     Asked,
     /// It was made by an earlier pipeline, which this one replaces.
     PipelineChanged,
+    /// A side input, or a sibling of its main shard, is another one than it was made from.
+    SideInputChanged,
 }
 
 impl RedoReason {
@@ -72,7 +74,8 @@ impl RedoReason {
             | Self::Unreadable
             | Self::RowsDiffer
             | Self::Asked
-            | Self::PipelineChanged => ExistingAction::Replace,
+            | Self::PipelineChanged
+            | Self::SideInputChanged => ExistingAction::Replace,
         }
     }
 }
@@ -95,6 +98,8 @@ pub enum FooterFinding {
         same_main: bool,
         /// Whether it has as many rows as the main shard.
         same_rows: bool,
+        /// Whether it was made from what is beside main now, as far as it says.
+        same_inputs: bool,
     },
 }
 
@@ -133,6 +138,23 @@ pub fn decide(
     Decision::Skip
 }
 
+/// What becomes of a decision if the versions of what is beside main are `now` these: a shard
+/// that was made from others is made again. Where either isn't known, nothing is.
+pub fn with_inputs(
+    decision: Decision,
+    output: Option<&ObjectMeta>,
+    recorded: Option<&RecordedLine>,
+    now: Option<&str>,
+) -> Decision {
+    let before = recorded.and_then(|recorded| recorded.line.inputs.as_deref());
+    match (&decision, output, before, now) {
+        (Decision::Skip, Some(output), Some(before), Some(now)) if before != now => {
+            redo(output, RedoReason::SideInputChanged)
+        }
+        _ => decision,
+    }
+}
+
 /// What to do about a shard once the footer of what is there was looked at.
 pub fn after_footer(output: &ObjectMeta, footer: &FooterFinding, policy: &Policy) -> Decision {
     match footer {
@@ -148,6 +170,9 @@ pub fn after_footer(output: &ObjectMeta, footer: &FooterFinding, policy: &Policy
         FooterFinding::Ours {
             same_rows: false, ..
         } => redo(output, RedoReason::RowsDiffer),
+        FooterFinding::Ours {
+            same_inputs: false, ..
+        } => redo(output, RedoReason::SideInputChanged),
         FooterFinding::Ours { .. } if !policy.skip_existing => redo(output, RedoReason::Asked),
         FooterFinding::Ours { .. } => Decision::Skip,
     }

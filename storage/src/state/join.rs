@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use super::diff::{Decision, Policy, decide};
+use super::diff::{Decision, Policy, decide, with_inputs};
 use super::error::{Result, StateError};
 use super::merge::{MergedLines, RecordedLine};
+use super::side_inputs::{SideInput, versions};
 use crate::store::{ListPage, ObjectMeta};
 
 /// A shard of main or of the output.
@@ -32,6 +33,8 @@ pub struct Planned {
     pub recorded: Option<RecordedLine>,
     /// What to do.
     pub decision: Decision,
+    /// Versions of what is beside main, if they were asked for.
+    pub inputs: Option<String>,
 }
 
 /// Joins main, output and manifest by path, in ascending byte order of paths.
@@ -40,6 +43,8 @@ pub struct Diff<'a> {
     output: Listing<'a>,
     lines: Lines,
     policy: Policy,
+    /// The keyed side inputs, and the listings of siblings.
+    inputs: Option<(Vec<SideInput>, Vec<Listing<'a>>)>,
 }
 
 impl<'a> Diff<'a> {
@@ -59,7 +64,34 @@ impl<'a> Diff<'a> {
                 next: None,
             },
             policy,
+            inputs: None,
         }
+    }
+
+    /// Compares what is beside main, too: side inputs that are looked up by key, and the
+    /// listings of prefixes with siblings (each with its URI).
+    #[must_use]
+    pub fn with_inputs(
+        mut self,
+        keyed: Vec<SideInput>,
+        siblings: Vec<(&str, BoxStream<'a, crate::error::Result<ListPage>>)>,
+    ) -> Self {
+        let siblings = siblings.into_iter();
+        let siblings = siblings.map(|(uri, pages)| Listing::new(uri, pages));
+        self.inputs = Some((keyed, siblings.collect()));
+        self
+    }
+
+    /// Versions of what is beside the main shard `key`.
+    async fn versions(&mut self, key: &str) -> Result<Option<String>> {
+        let Some((keyed, siblings)) = &mut self.inputs else {
+            return Ok(None);
+        };
+        let mut found = Vec::with_capacity(siblings.len());
+        for sibling in siblings {
+            found.push(sibling.seek(key).await?);
+        }
+        Ok(versions(keyed, found.iter().map(Option::as_ref)))
     }
 
     /// The next shard; `None` at the end.
@@ -86,12 +118,20 @@ impl<'a> Diff<'a> {
             .is_some_and(|output| output.key == main.key);
         let output = if has_output { self.output.take() } else { None };
         let recorded = self.lines.seek(&main.key).await?;
+        let inputs = self.versions(&main.key).await?;
         let decision = decide(&main, output.as_ref(), recorded.as_ref(), &self.policy);
+        let decision = with_inputs(
+            decision,
+            output.as_ref(),
+            recorded.as_ref(),
+            inputs.as_deref(),
+        );
         let planned = Planned {
             main,
             output,
             recorded,
             decision,
+            inputs,
         };
         Ok(Some(Shard::Planned(Box::new(planned))))
     }
@@ -149,6 +189,19 @@ impl<'a> Listing<'a> {
 
     fn take(&mut self) -> Option<ObjectMeta> {
         self.page.pop_front()
+    }
+
+    /// The object of this key; those of smaller keys are passed over.
+    async fn seek(&mut self, key: &str) -> Result<Option<ObjectMeta>> {
+        while self
+            .peek()
+            .await?
+            .is_some_and(|object| object.key.as_str() < key)
+        {
+            self.take();
+        }
+        let is_it = self.peek().await?.is_some_and(|object| object.key == key);
+        Ok(if is_it { self.take() } else { None })
     }
 
     /// A listing in another order would silently look like missing and orphaned shards.

@@ -15,6 +15,7 @@
 //! | [`manifest`], [`merge`] | `_sidecar/manifest.json` |
 //! | [`sentinel`] | `_SUCCESS` |
 //! | [`retention`] | all files of runs that are over for long |
+//! | [`side_inputs`] | none: what `plan.json`, lines and footers say of them |
 //! | [`diff`], [`join`] | none: what is left to do, from the listings and the manifest |
 //!
 //! Decisions ([`lock`], [`diff`]) are pure functions of plain values; the time is handed in.
@@ -46,6 +47,7 @@ pub mod retention;
 pub mod run_id;
 pub mod sentinel;
 pub mod shard_lines;
+pub mod side_inputs;
 pub mod writer;
 
 pub use document::FORMAT_VERSION;

@@ -13,6 +13,7 @@ use super::document::{self, Document, FORMAT_VERSION};
 use super::error::Result;
 use super::lines::{LinesReader, LinesWriter};
 use super::manifest::Totals;
+use super::side_inputs::SideInput;
 use super::{RunId, layout, limits};
 use crate::error::Error;
 use crate::store::{ETag, Store};
@@ -49,6 +50,10 @@ pub struct PlanLine {
     /// Rows, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
+    /// Versions of everything beside main that it is made from; absent if there is nothing, or
+    /// the planner couldn't look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<String>,
     /// What is there already below the output prefix; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existing: Option<Existing>,
@@ -108,6 +113,10 @@ pub struct PlanSummary {
     /// What is in place already and stays; its shards are in no chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Totals>,
+    /// The side inputs that are looked up by key, as the planner found them: workers that find
+    /// others make nothing. Absent if the planner couldn't look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub side_inputs: Option<Vec<SideInput>>,
 }
 
 impl Document for PlanSummary {
@@ -167,6 +176,7 @@ impl PlanWriter {
             rows_per_shard: None,
             replaces: Vec::new(),
             kept: None,
+            side_inputs: None,
         };
         Self {
             store,
@@ -190,6 +200,11 @@ impl PlanWriter {
         self.summary.rows_per_shard = rows_per_shard;
         self.summary.replaces = replaces;
         self.summary.kept = kept;
+    }
+
+    /// Says what the side inputs are, as they were found.
+    pub fn pin(&mut self, side_inputs: Option<Vec<SideInput>>) {
+        self.summary.side_inputs = side_inputs;
     }
 
     /// Adds a shard; writes nothing. Chunks come in ascending order, none is left out.

@@ -1,6 +1,6 @@
 //! What a chunk has done so far: a report that is rewritten while it runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -64,6 +64,9 @@ pub struct Counts {
     /// Per source that was inferred; the key of rows without one is empty.
     #[serde(deserialize_with = "a_few::<_, _, { limits::SOURCES }>")]
     pub sources: BTreeMap<String, SourceCounts>,
+    /// What people should know of the side inputs, ten at most.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub warnings: BTreeSet<String>,
     /// Wall time.
     pub seconds: Seconds,
     /// CPU time of the process, all threads.
@@ -170,6 +173,10 @@ impl Counts {
         }
         for (name, counts) in &other.sources {
             self.sources.entry(name.clone()).or_default().add(*counts);
+        }
+        self.warnings.extend(other.warnings.iter().cloned());
+        while self.warnings.len() > MAX_FAILURES {
+            self.warnings.pop_last();
         }
         self.seconds.start += other.seconds.start;
         self.seconds.index_pass += other.seconds.index_pass;

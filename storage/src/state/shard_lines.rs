@@ -65,6 +65,10 @@ pub struct ShardLine {
     pub nulls: BTreeMap<String, u64>,
     /// The main shard.
     pub main: MainShard,
+    /// Versions of everything beside main that it was made from; absent if there is nothing, or
+    /// an earlier release made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<String>,
     /// The shard; absent if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputShard>,

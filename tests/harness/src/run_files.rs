@@ -16,6 +16,7 @@ use storage::state::lock::Identity;
 use storage::state::manifest::{ManifestPart, Recorded, Totals};
 use storage::state::merge::OnDamage;
 use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanSummary, PlanWriter};
+use storage::state::side_inputs::SideInput;
 use storage::state::writer::{LockRequest, WriterLock};
 use storage::state::{frozen_job, layout};
 use storage::{Store, Stores};
@@ -33,6 +34,8 @@ pub struct Wanted {
     pub lock_ttl: Option<Duration>,
     /// Who holds the lock; default `tests/operator`.
     pub holder: Option<String>,
+    /// Side inputs as the plan has them; by default it has none.
+    pub side_inputs: Option<Vec<SideInput>>,
 }
 
 /// A run that is planned, and whose lock is held and renewed until this is dropped.
@@ -94,6 +97,7 @@ impl RunFiles {
         }
         drop(diff);
         writer.describe(None, wanted.replaces, Some(kept));
+        writer.pin(wanted.side_inputs);
         let plan = writer.finish(OffsetDateTime::now_utc()).await?;
         Ok(Self {
             run,
@@ -185,6 +189,7 @@ fn plan_line(planned: Planned, chunk: u64, kept: &mut Totals) -> Result<Option<P
         output,
         recorded,
         decision,
+        inputs,
     } = planned;
     let action = match decision {
         Decision::Skip => {
@@ -210,6 +215,7 @@ fn plan_line(planned: Planned, chunk: u64, kept: &mut Totals) -> Result<Option<P
         size: main.size,
         etag: main.etag,
         rows: None,
+        inputs,
         existing,
     }))
 }

@@ -26,6 +26,7 @@ fn planned() -> PlanLine {
         size: 100,
         etag: ETag("m".into()),
         rows: None,
+        inputs: None,
         existing: None,
     }
 }
@@ -44,6 +45,7 @@ fn recorded(run: RunId, digest: &str, status: ShardStatus) -> RecordedLine {
                 etag: ETag("m".into()),
                 footer_sha256: None,
             },
+            inputs: None,
             output: is_done.then(|| OutputShard {
                 size: 20,
                 etag: ETag("o".into()),

@@ -33,6 +33,7 @@ fn done(digest: &str, main: &ObjectMeta, output: &ObjectMeta) -> RecordedLine {
                 etag: main.etag.clone(),
                 footer_sha256: None,
             },
+            inputs: None,
             output: Some(OutputShard {
                 size: output.size,
                 etag: output.etag.clone(),
@@ -232,6 +233,7 @@ fn footers() {
         digest: digest.to_owned(),
         same_main,
         same_rows,
+        same_inputs: true,
     };
     let unreadable = replace(RedoReason::Unreadable);
     let torn = replace(RedoReason::Torn);
@@ -287,4 +289,50 @@ fn footers() {
             "{footer:?}, asked"
         );
     }
+}
+
+#[test]
+fn other_inputs_are_a_reason_to_make_a_shard_again() {
+    let (main, output) = (object("m", 100), object("o", 20));
+    let made_from = |inputs: Option<&str>| {
+        let RecordedLine { line, part } = done("d", &main, &output);
+        let inputs = inputs.map(str::to_owned);
+        RecordedLine {
+            line: ShardLine { inputs, ..line },
+            part,
+        }
+    };
+    let redo = Decision::Redo {
+        replace: tag("o"),
+        why: RedoReason::SideInputChanged,
+    };
+    for (before, now, expected) in [
+        (Some("1"), Some("1"), Decision::Skip),
+        (Some("1"), Some("2"), redo.clone()),
+        // An earlier release made it, or the planner couldn't look.
+        (None, Some("2"), Decision::Skip),
+        (Some("1"), None, Decision::Skip),
+    ] {
+        let line = made_from(before);
+        let found = with_inputs(Decision::Skip, Some(&output), Some(&line), now);
+        assert_eq!(found, expected, "{before:?}, {now:?}");
+    }
+    // What is made anyway, or refused, stays so.
+    let line = made_from(Some("1"));
+    for decision in [Decision::Create, Decision::Conflict { digest: None }] {
+        let found = with_inputs(decision.clone(), Some(&output), Some(&line), Some("2"));
+        assert_eq!(found, decision);
+    }
+    let policy = Policy {
+        digest: "d".to_owned(),
+        skip_existing: true,
+        replaces: Vec::new(),
+    };
+    let ours = FooterFinding::Ours {
+        digest: "d".to_owned(),
+        same_main: true,
+        same_rows: true,
+        same_inputs: false,
+    };
+    assert_eq!(after_footer(&output, &ours, &policy), redo);
 }
