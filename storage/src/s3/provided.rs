@@ -30,8 +30,8 @@ pub(super) struct Provided {
 #[derive(Debug)]
 struct Kept {
     credentials: Credentials,
-    /// When they were first handed out.
-    since: Instant,
+    /// When they took the place of others.
+    since: Option<Instant>,
     /// When the source was asked last because a store refused.
     renewed: Option<Instant>,
 }
@@ -59,7 +59,7 @@ impl Provided {
         let credentials = self.load().await?;
         *kept = Some(Kept {
             credentials: credentials.clone(),
-            since: Instant::now(),
+            since: kept.as_ref().map(|_| Instant::now()),
             renewed: None,
         });
         Ok(credentials)
@@ -72,7 +72,7 @@ impl Provided {
         let Some(known) = kept.as_mut() else {
             return false;
         };
-        if known.since > sent {
+        if known.since.is_some_and(|since| since > sent) {
             return true;
         }
         if known.renewed.is_some_and(|at| at.elapsed() < RENEW_AGAIN) {
@@ -86,7 +86,7 @@ impl Provided {
             || credentials.session_token != known.credentials.session_token;
         known.credentials = credentials;
         if is_other {
-            known.since = Instant::now();
+            known.since = Some(Instant::now());
         }
         is_other
     }
