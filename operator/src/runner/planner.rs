@@ -103,7 +103,10 @@ async fn attempt(session: &Session) -> Result<PlanTotals, Failed> {
         });
     }
     let main = session.stores().open(main)?;
-    let beside = Beside::look(&session.stores(), &session.hold.manifest).await?;
+    let beside = match &session.hold.manifest {
+        Some(asked) => Beside::look(&session.stores(), asked).await?,
+        None => Beside::default(),
+    };
     let request = PlanRequest {
         run: session.run.clone(),
         digest: session.hold.digest.clone(),

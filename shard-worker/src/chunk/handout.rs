@@ -16,6 +16,7 @@ use storage::state::{StateError, frozen_job};
 
 use crate::chunk::ChunkOptions;
 use crate::error::{Error, Result};
+use crate::job::Job;
 use crate::run::{fence_error, state_error};
 
 /// Everything that a worker is given, read and checked.
