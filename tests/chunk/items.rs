@@ -1,12 +1,14 @@
 //! Work items that nothing disturbs.
 
-use harness::dataset::{Shape, join_job};
+use harness::dataset::{Shape, full_job, join_job, path};
 use harness::run_files::Wanted;
+use storage::state::layout;
 use storage::state::report::ChunkState;
 use storage::state::shard_lines::ShardStatus;
 
 use crate::operator::{Operator, SHAPE};
 use crate::place::{Place, assert_same_bytes};
+use crate::worker::Worker;
 
 fn items_make_what_a_run_makes(place: &Place) {
     let quiet = place.quiet("quiet");
@@ -157,7 +159,7 @@ fn shards_of_a_replaced_pipeline_are_made_again() {
         replaces,
         ..Wanted::default()
     };
-    let text = harness::dataset::full_job(&place.root(), &place.uri("out"));
+    let text = full_job(&place.root(), &place.uri("out"));
     let new = Operator::plan_job(&place, "out", &text, wanted);
     assert_eq!(new.files.plan.chunks, 12);
     new.batch(&[[0, 6], [6, 12]]);
@@ -176,4 +178,43 @@ fn shards_of_a_replaced_pipeline_are_made_again() {
     assert!(place.shards("out") == half, "a shard was made twice");
     new.run(1, 0);
     assert_same_bytes(&place.shards("out"), &place.quiet("quiet"));
+}
+
+/// What an operator has begun to replace, the command line goes on replacing: also where the main
+/// shard of an old shard has gone, and though the manifest still names parts of the old pipeline.
+#[test]
+fn the_command_line_goes_on_where_an_operator_replaced_a_pipeline() {
+    let place = Place::folder(Shape::default());
+    let old = join_job(&place.root(), &place.uri("out"));
+    let old = place.manifest("old.yaml", &old);
+    let run_old = || Worker::on("run", &old).run();
+    run_old().expect(0);
+
+    let digest = place.lock_field("out", "digest");
+    let wanted = Wanted {
+        replaces: vec![digest.as_str().expect("a digest").to_owned()],
+        ..Wanted::default()
+    };
+    let new = Operator::plan_job(&place, "out", &text_of(&place, "out"), wanted);
+    assert_ne!(new.files.digest, digest);
+    new.batch(&[[0, 6], [6, 12]]);
+    new.run(0, 0);
+    new.release();
+
+    let gone = place.path("main").join(path(9));
+    std::fs::remove_file(&gone).expect("remove");
+    place.run("out").expect(0);
+    let mut made = place.shards("out");
+    made.retain(|name, _| *name != path(9));
+    assert_same_bytes(&made, &place.quiet("quiet"));
+    // Nothing that the seal has left behind comes back.
+    let manifest = place.read("out", layout::MANIFEST).expect("a manifest");
+    place.run("out").expect(0);
+    assert!(place.read("out", layout::MANIFEST) == Some(manifest));
+    // The other way round nobody has allowed it.
+    run_old().expect(2).says(&["was made by another pipeline"]);
+}
+
+fn text_of(place: &Place, output: &str) -> String {
+    full_job(&place.root(), &place.uri(output))
 }

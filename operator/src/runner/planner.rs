@@ -3,7 +3,6 @@
 //! The listings are streamed, so that memory is that of their pages and of one part of the plan,
 //! whatever the number of shards.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +12,10 @@ use futures::future::BoxFuture;
 use storage::state::RunId;
 use storage::state::diff::{Decision, Policy};
 use storage::state::join::{Diff, Planned, Shard};
-use storage::state::manifest::{ManifestPart, Recorded, Totals};
+use storage::state::manifest::{Recorded, Totals};
 use storage::state::merge::OnDamage;
 use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanSummary, PlanWriter};
+use storage::state::replaced::all_replaced;
 use storage::state::sentinel::Sentinel;
 use storage::state::{layout, leftovers};
 use storage::{ObjectMeta, Store};
@@ -180,7 +180,7 @@ impl PlanRequest {
     /// If a store fails, the prefix holds something else, main holds no shard, or `step` says so.
     pub async fn carry_out(&self, step: &Step<'_>) -> Result<PlanSummary, Failed> {
         let recorded = Recorded::load(&self.output).await?;
-        let replaces = self.all_replaced(&recorded).await?;
+        let replaces = all_replaced(&*self.output, &recorded, &self.digest, &self.replaces).await?;
         let strange = recorded
             .parts
             .iter()
@@ -330,27 +330,6 @@ impl PlanRequest {
             writer.write_finished().await?;
         }
         Ok(writer)
-    }
-
-    /// The digests that may be replaced: those asked for, and those that runs of these replaced
-    /// in their time, whose lines may still be recorded.
-    async fn all_replaced(&self, recorded: &Recorded) -> Result<Vec<String>, Failed> {
-        let mut all: BTreeSet<String> = self.replaces.iter().cloned().collect();
-        let mut looked_at = BTreeSet::new();
-        loop {
-            let next = recorded.parts.iter().find(|part| {
-                let is_ours = part.digest == self.digest || all.contains(&part.digest);
-                is_ours && !looked_at.contains(&part.run)
-            });
-            let Some(part) = next.map(|part| ManifestPart::clone(part)) else {
-                all.remove(&self.digest);
-                return Ok(all.into_iter().collect());
-            };
-            if let Some(summary) = PlanSummary::read(&*self.output, &part.run).await? {
-                all.extend(summary.replaces);
-            }
-            looked_at.insert(part.run);
-        }
     }
 
     /// Rows of a shard, on average over those whose footers can be read.

@@ -174,14 +174,17 @@ pub async fn decide(job: &Job, found: Found, policy: &Policy) -> Result<Decided>
     })
 }
 
-/// Refuses a prefix that holds something else than this pipeline's shards.
-pub async fn refuse_foreign(job: &Job, orphan: &ObjectMeta) -> Result<()> {
+/// Refuses a prefix that holds something else than shards of this pipeline, or of those that it
+/// replaces.
+pub async fn refuse_foreign(job: &Job, orphan: &ObjectMeta, policy: &Policy) -> Result<()> {
     // What cannot be read says nothing about its maker.
     let Ok(file) = open_guarded(&*job.output, orphan.clone(), job).await else {
         return Ok(());
     };
     match Provenance::of(&file) {
-        Some(known) if known.digest == job.digest => Ok(()),
+        Some(known) if known.digest == job.digest || policy.replaces.contains(&known.digest) => {
+            Ok(())
+        }
         known => {
             let digest = known.map(|known| known.digest);
             Err(conflict(job, &orphan.key, digest.as_deref()))

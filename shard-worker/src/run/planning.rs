@@ -10,6 +10,7 @@ use storage::state::join::{Diff, Planned as Found, Shard};
 use storage::state::manifest::{ManifestPart, Recorded, Totals};
 use storage::state::merge::OnDamage;
 use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanWriter};
+use storage::state::replaced::all_replaced;
 use storage::state::shard_lines::{EncodedLines, ShardLine, encode_lines};
 use time::OffsetDateTime;
 
@@ -131,18 +132,24 @@ pub struct Preview {
     pub failures: Vec<String>,
 }
 
-fn diff<'a>(job: &'a Job, recorded: &Recorded, skip_existing: bool) -> Diff<'a> {
-    let policy = Policy {
+/// How existing output is treated. What earlier runs of this pipeline have replaced, or were about
+/// to, a run goes on replacing, whoever they were: an operator may have begun it.
+async fn policy(job: &Job, recorded: &Recorded, skip_existing: bool) -> Result<Policy> {
+    let replaces = all_replaced(&*job.output, recorded, &job.digest, &[]).await;
+    Ok(Policy {
         digest: job.digest.clone(),
         skip_existing,
-        replaces: Vec::new(),
-    };
+        replaces: replaces.map_err(state_error)?,
+    })
+}
+
+fn diff<'a>(job: &'a Job, recorded: &Recorded, policy: &Policy) -> Diff<'a> {
     let lines = recorded.lines(&job.output, OnDamage::Skip);
     let diff = Diff::new(
         (job.main.uri(), job.main.list_shards()),
         (job.output.uri(), job.output.list_shards()),
         Some(lines),
-        policy,
+        policy.clone(),
     );
     job.compare_inputs(diff)
 }
@@ -155,14 +162,15 @@ const OPENED: usize = 3;
 pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Result<Preview> {
     let mut preview = Preview::default();
     let (mut first, mut orphans) = (Vec::new(), 0);
-    refuse_parts_of_others(job, recorded)?;
-    let mut diff = diff(job, recorded, options.skip_existing);
+    let policy = policy(job, recorded, options.skip_existing).await?;
+    refuse_parts_of_others(job, recorded, &policy)?;
+    let mut diff = diff(job, recorded, &policy);
     while let Some(shard) = diff.next_shard().await.map_err(state_error)? {
         let found = match shard {
             Shard::Planned(found) => found,
             Shard::Orphan(orphan) => {
                 if orphans < ORPHANS_LOOKED_INTO {
-                    refuse_foreign(job, &orphan).await?;
+                    refuse_foreign(job, &orphan, &policy).await?;
                 }
                 orphans += 1;
                 continue;
@@ -199,8 +207,10 @@ pub async fn preview(job: &Job, recorded: &Recorded, options: &RunOptions) -> Re
 }
 
 /// Refuses a manifest that vouches for shards of another pipeline.
-fn refuse_parts_of_others(job: &Job, recorded: &Recorded) -> Result<()> {
-    let strange = recorded.parts.iter().find(|part| part.digest != job.digest);
+fn refuse_parts_of_others(job: &Job, recorded: &Recorded, policy: &Policy) -> Result<()> {
+    let is_strange =
+        |digest: &String| *digest != policy.digest && !policy.replaces.contains(digest);
+    let strange = recorded.parts.iter().find(|part| is_strange(&part.digest));
     strange.map_or(Ok(()), |part| {
         Err(conflict(job, &part.first, Some(&part.digest)))
     })
@@ -238,18 +248,20 @@ pub async fn plan(
         shard_memory: 0,
         shard_rows: 0,
     };
-    refuse_parts_of_others(job, &planned.recorded)?;
+    let policy = policy(job, &planned.recorded, options.skip_existing).await?;
+    refuse_parts_of_others(job, &planned.recorded, &policy)?;
     let mut unwritten = Unwritten {
         plan: PlanWriter::new(job.output.clone(), run.clone(), job.digest.clone()),
         found: Vec::new(),
     };
+    unwritten.plan.describe(None, policy.replaces.clone(), None);
     unwritten.plan.pin(Some(job.keyed.clone()));
     let mut found_lines: Vec<ShardLine> = Vec::new();
     let mut sample: Vec<ObjectMeta> = Vec::new();
     let mut waiting: Vec<PlanLine> = Vec::new();
     let mut per_chunk: Option<u64> = None;
     let mut position = (0_u64, 0_u64);
-    let mut diff = diff(job, &planned.recorded, options.skip_existing);
+    let mut diff = diff(job, &planned.recorded, &policy);
     loop {
         // A window at a time, so that footers are read in parallel and order is kept.
         let mut window: Vec<Found> = Vec::new();
@@ -260,7 +272,7 @@ pub async fn plan(
                     // A shard whose main has gone, or one that was never ours: nothing may be
                     // added beside the latter.
                     if planned.orphan_count < ORPHANS_LOOKED_INTO {
-                        refuse_foreign(job, &orphan).await?;
+                        refuse_foreign(job, &orphan, &policy).await?;
                     }
                     planned.orphan_count += 1;
                 }
@@ -274,11 +286,6 @@ pub async fn plan(
         if window.is_empty() {
             break;
         }
-        let policy = Policy {
-            digest: job.digest.clone(),
-            skip_existing: options.skip_existing,
-            replaces: Vec::new(),
-        };
         let decided = futures::stream::iter(window)
             .map(|found| decide(job, found, &policy))
             .buffered(FOOTERS_IN_FLIGHT);

@@ -94,6 +94,10 @@ pub struct Manifest {
     pub totals: Totals,
     /// The files of lines, oldest first: of two lines for one path the later file's counts.
     pub parts: Vec<ManifestPart>,
+    /// Keys of files of lines that are still there and that `parts` supersede: nobody adopts them
+    /// again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub superseded: Vec<String>,
 }
 
 impl Document for Manifest {
@@ -122,6 +126,8 @@ pub struct Recorded {
     pub parts: Vec<Arc<ManifestPart>>,
     /// How many of them no manifest names.
     pub adopted: usize,
+    /// Keys of files that are there and that the manifest says are superseded.
+    pub superseded: Vec<String>,
 }
 
 /// What a run seals.
@@ -188,7 +194,7 @@ impl Manifest {
             .cloned()
             .collect();
         let newer: Vec<_> = new_parts.iter().cloned().map(Arc::new).collect();
-        let superseded: Vec<bool> = stream::iter(looks(&left, newer))
+        let is_over: Vec<bool> = stream::iter(looks(&left, newer))
             .map(|look| {
                 let store = Arc::clone(store);
                 async move {
@@ -201,12 +207,17 @@ impl Manifest {
             .buffered(READS_IN_FLIGHT)
             .collect()
             .await;
-        let mut parts: Vec<ManifestPart> = left
-            .iter()
-            .zip(superseded)
-            .filter(|(_, is_superseded)| !is_superseded)
-            .map(|(part, _)| ManifestPart::clone(part))
-            .collect();
+        let mut superseded = recorded.superseded.clone();
+        superseded.retain(|key| !rewritten.contains(key.as_str()));
+        let mut parts = Vec::with_capacity(left.len() + new_parts.len());
+        for (part, is_over) in left.iter().zip(is_over) {
+            if is_over {
+                superseded.push(part.key.clone());
+            } else {
+                parts.push(ManifestPart::clone(part));
+            }
+        }
+        superseded.sort_unstable();
         parts.extend(new_parts.into_iter().filter(|part| part.shards > 0));
         let manifest = Self {
             version: FORMAT_VERSION,
@@ -217,6 +228,7 @@ impl Manifest {
             sealed_at: super::clock::to_milliseconds(now),
             totals,
             parts,
+            superseded,
         };
         let bytes = document::encode(layout::MANIFEST, &manifest)?;
         let sha256 = document::sha256(&bytes);
@@ -248,13 +260,17 @@ impl Recorded {
             .flat_map(|sealed| &sealed.manifest.parts)
             .map(|part| part.key.as_str())
             .collect();
-        let left: Vec<String> = listed
-            .into_iter()
-            .map(|meta| meta.key)
-            .filter(|key| !named.contains(key.as_str()) && layout::parse_chunk_lines(key).is_some())
+        let over: HashSet<&str> = sealed
+            .iter()
+            .flat_map(|sealed| &sealed.manifest.superseded)
+            .map(String::as_str)
             .collect();
+        let keys = listed.into_iter().map(|meta| meta.key);
+        let (superseded, left): (Vec<String>, Vec<String>) = keys
+            .filter(|key| !named.contains(key.as_str()) && layout::parse_chunk_lines(key).is_some())
+            .partition(|key| over.contains(key.as_str()));
         // Owned keys, so that the future of this can be spawned.
-        let adopted: Vec<ManifestPart> = stream::iter(left)
+        let mut adopted: Vec<ManifestPart> = stream::iter(left)
             .map(|key| async move { adopt(store, &key).await })
             .buffered(READS_IN_FLIGHT)
             .try_filter_map(async |part| Ok(part))
@@ -264,13 +280,15 @@ impl Recorded {
         let sealed_parts = sealed
             .iter()
             .flat_map(|sealed| sealed.manifest.parts.clone());
-        let mut parts: Vec<_> = sealed_parts.chain(adopted).map(Arc::new).collect();
-        // Byte order of runs is the order in which they began, and only one ran at a time.
-        parts.sort_by(|left, right| (&left.run, left.chunk).cmp(&(&right.run, right.chunk)));
+        // The manifest says what is older; what it neither names nor has superseded came after it.
+        // Names of runs, which rest on a clock, are asked only between runs that were both killed.
+        adopted.sort_by(|left, right| (&left.run, left.chunk).cmp(&(&right.run, right.chunk)));
+        let parts = sealed_parts.chain(adopted).map(Arc::new).collect();
         Ok(Self {
             sealed,
             parts,
             adopted: count,
+            superseded,
         })
     }
 

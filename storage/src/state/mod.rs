@@ -16,7 +16,7 @@
 //! | [`sentinel`] | `_SUCCESS` |
 //! | [`retention`] | all files of runs that are over for long |
 //! | [`side_inputs`] | none: what `plan.json`, lines and footers say of them |
-//! | [`diff`], [`join`] | none: what is left to do, from the listings and the manifest |
+//! | [`diff`], [`join`], [`replaced`] | none: what is left to do, from the listings and the manifest |
 //!
 //! Decisions ([`lock`], [`diff`]) are pure functions of plain values; the time is handed in.
 
@@ -41,6 +41,7 @@ pub mod lock;
 pub mod manifest;
 pub mod merge;
 pub mod plan;
+pub mod replaced;
 pub mod report;
 mod report_writer;
 pub mod retention;
