@@ -26,7 +26,7 @@ fn items_make_what_a_run_makes(place: &Place) {
     // The index as a pod has it.
     let mut arguments = operator.files.arguments(0, 1, 0);
     arguments.truncate(arguments.len() - 2);
-    let pod = crate::worker::Worker::new(&["chunk"])
+    let pod = Worker::new(&["chunk"])
         .environment(&place.environment())
         .environment(&index);
     let pod = arguments.iter().fold(pod, |pod, text| pod.argument(text));
