@@ -17,6 +17,8 @@ mod limits;
 mod lock;
 #[path = "decide/reasons.rs"]
 mod reasons;
+#[path = "decide/replay.rs"]
+mod replay;
 #[path = "decide/scaling.rs"]
 mod scaling;
 #[path = "decide/scene.rs"]

@@ -72,7 +72,7 @@ fn the_operator_may_die_at_any_time() {
 fn workers_may_die_and_jobs_may_go() {
     let troubles = Troubles {
         kills: true,
-        job_deletions: true,
+        deletions: true,
         ..Troubles::default()
     };
     tell(2_000..2_060, troubles);

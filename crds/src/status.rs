@@ -274,9 +274,9 @@ pub struct SizingStatus {
     /// Shards a second that were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_shards_per_second: Option<f64>,
-    /// Workers at that speed.
+    /// Workers that were at work at a time, on average, while that was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub observed_workers: Option<i32>,
+    pub observed_workers: Option<f64>,
     /// Workers that the formula asks for: target / observed shards a second x observed
     /// workers, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -318,7 +318,7 @@ pub struct BatchStatus {
     /// Chunks that were given up.
     #[serde(default)]
     pub failed: i32,
-    /// Waiting, Active, Suspended, Replaced, Complete or Failed.
+    /// Waiting, Active, Suspended, Replaced, Deleted, Ended, Complete or Failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub state: Option<String>,

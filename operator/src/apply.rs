@@ -237,12 +237,16 @@ impl Target<'_> {
             }
             Action::DeleteJob { name } => self.delete_job(&name).await,
             Action::EndPod { name, uid } => self.end_pod(&name, uid).await,
-            Action::Settle { batch, attempt } => {
-                runners.settle(&self.uid, batch, attempt);
+            Action::Settle {
+                batch,
+                attempt,
+                death,
+            } => {
+                runners.settle(&self.uid, batch, attempt, death);
                 Ok(())
             }
-            Action::Seal => {
-                runners.seal(&self.uid);
+            Action::Seal { given_up } => {
+                runners.seal(&self.uid, given_up);
                 Ok(())
             }
             Action::Release => {

@@ -5,9 +5,10 @@
 //! workers         = ceil(target shards/s / observed shards/s x observed workers)
 //! ```
 //!
-//! `observed workers` are those that finished a shard within the window, and what is wanted is
-//! compared with what was *asked for*: workers that are still on their way, or have just begun,
-//! must make the next step neither larger nor smaller.
+//! `observed workers` are those that were at work at a time within the window, on average: each
+//! item of a Job is another worker's, so that their names say nothing of how many there were. What
+//! is wanted is compared with what was *asked for*: workers that are still on their way, or have
+//! just begun, must make the next step neither larger nor smaller.
 
 mod items;
 
@@ -58,8 +59,8 @@ pub struct Inputs {
     pub window_shards: u64,
     /// Length of the window in seconds; 0 if there is none.
     pub window_seconds: f64,
-    /// Workers that finished a shard within the window.
-    pub window_workers: u32,
+    /// Workers that were at work at a time within the window, on average.
+    pub window_workers: f64,
     /// Shards a second of one worker, from the canary; `None` if not known.
     pub speed: Option<f64>,
     /// Workers asked for so far; `None` before the first.
@@ -82,7 +83,7 @@ pub struct Sizing {
     /// Shards a second that were measured.
     pub observed_shards_per_second: Option<f64>,
     /// Workers at that speed.
-    pub observed_workers: Option<u32>,
+    pub observed_workers: Option<f64>,
     /// What the formula asks for.
     pub wanted: Option<u32>,
     /// Workers, after all limits.
@@ -138,7 +139,8 @@ pub fn size(inputs: &Inputs) -> Sizing {
         ..Sizing::default()
     };
     let is_measured = inputs.window_shards >= LEAST_SAMPLES
-        && inputs.window_workers > 0
+        && inputs.window_workers > 0.0
+        && inputs.window_workers.is_finite()
         && inputs.window_seconds > 0.0;
     if is_measured {
         let observed = inputs.window_shards as f64 / inputs.window_seconds;
@@ -153,9 +155,9 @@ pub fn size(inputs: &Inputs) -> Sizing {
             Some(Limit::RowsPerShardUnknown),
         ),
         Some(Some(target)) => {
-            let measured = sizing.observed_shards_per_second.and_then(|observed| {
-                wanted_workers(target, observed, f64::from(inputs.window_workers))
-            });
+            let measured = sizing
+                .observed_shards_per_second
+                .and_then(|observed| wanted_workers(target, observed, inputs.window_workers));
             sizing.wanted = measured;
             match inputs.current {
                 None => {
@@ -186,7 +188,8 @@ fn step(inputs: &Inputs, current: u32, wanted: Option<u32>) -> (u32, Option<Limi
     if wanted == current {
         return (current, None);
     }
-    if inputs.pending > 0 {
+    // Where some find no place yet, more would find none either; fewer need none.
+    if inputs.pending > 0 && wanted > current {
         return (current, Some(Limit::PodsPending));
     }
     if !inputs.is_settled && inputs.target_before == inputs.target_rows_per_hour {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use operator::model::{JobEnd, Settled};
+use operator::model::JobEnd;
 use serde_json::json;
 
 use crate::scene::{Scene, condition, events};
@@ -39,6 +39,7 @@ fn a_file_without_a_job_is_started_again_under_its_name() {
     assert_eq!(job.metadata.name.as_deref(), Some(name.as_str()));
 }
 
+/// Nor does it cost a try: it was taken from its items before it had come to an end.
 #[test]
 fn a_job_that_is_gone_is_settled_and_not_started_again() {
     let mut scene = working();
@@ -52,7 +53,7 @@ fn a_job_that_is_gone_is_settled_and_not_started_again() {
     assert_eq!(
         scene.actions(&decision),
         [format!(
-            "Start 0/2 [6-8] workers 1 epoch 3 tries 1 after {}",
+            "Start 0/2 [6-8] workers 1 epoch 3 tries 0 after {}",
             scene.name(0, 1)
         )]
     );
@@ -120,7 +121,7 @@ fn the_next_attempt_waits_until_the_job_before_is_over() {
 fn tries_come_to_an_end() {
     let mut scene = working();
     scene.apply(json!({"failurePolicy": {"retriesPerChunk": 2}}));
-    scene.jobs.clear();
+    scene.end(0);
     for tries in 1..=2_u32 {
         scene.lose(0, &[(6, 8)]);
         let decision = scene.act();
@@ -128,21 +129,22 @@ fn tries_come_to_an_end() {
         let start = format!("Start 0/{attempt} [6-8] workers 1 epoch 3 tries {tries} after");
         let actions = scene.actions(&decision);
         assert!(actions[0].starts_with(&start), "{actions:?}");
-        scene.jobs.clear();
+        scene.jobs.remove(0);
+        assert!(events(&scene.end(0)).contains(&"BatchRetried"));
     }
+    scene.jobs.clear();
     scene.lose(0, &[(6, 8)]);
     let decision = scene.step();
-    assert_eq!(scene.actions(&decision), ["Seal"]);
+    assert_eq!(scene.actions(&decision), ["Seal without 6-8 (no reason)"]);
     let batch = &scene.status().batches[0];
     assert_eq!((batch.failed, batch.state.as_deref()), (1, Some("Failed")));
-    assert!(events(&decision).contains(&"BatchRetried"));
 }
 
 /// The second attempt follows at once: a node may have died. The third waits, and says so.
 #[test]
 fn what_keeps_coming_to_nothing_is_given_time() {
     let mut scene = working();
-    scene.jobs.clear();
+    scene.end(0);
     let lose = |scene: &mut Scene| {
         scene.lose(0, &[(6, 8)]);
         let now = scene.now.as_millisecond();
@@ -153,7 +155,8 @@ fn what_keeps_coming_to_nothing_is_given_time() {
     lose(&mut scene);
     let decision = scene.act();
     assert!(scene.actions(&decision)[0].starts_with("Start 0/2"));
-    scene.jobs.clear();
+    scene.jobs.remove(0);
+    scene.end(0);
     lose(&mut scene);
     let decision = scene.step();
     assert_eq!(scene.actions(&decision), Vec::<String>::new());
@@ -171,32 +174,75 @@ fn what_keeps_coming_to_nothing_is_given_time() {
 }
 
 #[test]
-fn a_reason_that_no_retry_mends_ends_the_tries() {
+fn what_no_retry_mends_is_not_tried_again() {
     let mut scene = working();
-    scene.jobs.clear();
-    let attempt = scene.attempt(0);
-    attempt.was_seen = true;
-    attempt.settled = Some(Settled {
-        lost: vec![(6, 8)],
-        reason: Some("no such index".to_owned()),
-        is_permanent: true,
-        at_ms: 0,
-    });
+    scene.despair(0, &[(6, 8)], "no such index");
     let decision = scene.step();
-    assert_eq!(scene.actions(&decision), ["Seal"]);
+    assert_eq!(events(&decision), ["BatchGaveUp", "ShardsFailed"]);
+    let shards = scene.status().shards.clone().unwrap();
+    assert_eq!((shards.done, shards.failed), (0, 2));
+    // The others go on, in further attempts too.
+    scene.end(0);
+    scene.lose(0, &[(0, 2)]);
+    scene.attempt(0).ended = 3;
+    let decision = scene.act();
+    assert_eq!(
+        scene.actions(&decision),
+        ["Start 0/2 [0-2] workers 1 epoch 3 tries 1 after 0/1"]
+    );
+    scene.finish(0);
+    let decision = scene.step();
+    assert_eq!(
+        scene.actions(&decision),
+        [
+            "Delete 0/1",
+            "Delete 0/2",
+            "Seal without 6-8 (no such index)"
+        ]
+    );
+    let batch = &scene.status().batches[0];
+    assert_eq!((batch.failed, batch.state.as_deref()), (1, Some("Failed")));
+}
+
+/// Where no worker could say why, how they died is kept: their pods go with the Job.
+#[test]
+fn what_was_tried_often_enough_has_failed() {
+    let mut scene = working();
+    scene.apply(json!({"failurePolicy": {"retriesPerChunk": 0}}));
+    scene.jobs[0].template = Some(scene.template(0, 1));
+    scene.pods.died = Some("OOMKilled (exit 137)".to_owned());
+    scene.end(0);
+    let decision = scene.step();
+    assert_eq!(
+        scene.actions(&decision),
+        ["Settle 0/1 (OOMKilled (exit 137))"]
+    );
+    scene.lose(0, &[(6, 8)]);
+    let settled = scene.attempt(0).settled.as_mut().unwrap();
+    settled.reason = Some("its workers died: OOMKilled (exit 137)".to_owned());
+    let decision = scene.step();
+    assert_eq!(
+        scene.actions(&decision),
+        [
+            "Delete 0/1",
+            "Seal without 6-8 (its workers died: OOMKilled (exit 137))"
+        ]
+    );
 }
 
 #[test]
 fn a_file_that_does_not_count_tries_counts_its_attempts() {
     let mut scene = working();
     scene.apply(json!({"failurePolicy": {"retriesPerChunk": 1}}));
-    scene.jobs.clear();
     scene.attempt(0).attempt = 2;
     scene.attempt(0).tries = None;
     scene.attempt(0).epoch = 0;
+    scene.jobs[0].attempt = 2;
+    scene.end(0);
+    scene.jobs.clear();
     scene.lose(0, &[(6, 8)]);
     let decision = scene.step();
-    assert_eq!(scene.actions(&decision), ["Seal"]);
+    assert_eq!(scene.actions(&decision), ["Seal without 6-8 (no reason)"]);
 }
 
 #[test]

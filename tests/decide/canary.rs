@@ -1,6 +1,6 @@
 //! The canary.
 
-use operator::model::{FailureNote, Settled};
+use operator::model::FailureNote;
 use serde_json::json;
 
 use crate::scene::{Scene, condition, events};
@@ -135,14 +135,9 @@ fn a_poison_shard_does_not_stop_the_canary_but_all_of_them_do() {
 #[test]
 fn work_that_can_not_be_done_stops_the_canary() {
     let mut scene = judged(json!({}));
-    let attempt = scene.attempt(0);
-    attempt.ended = 0;
-    attempt.settled = Some(Settled {
-        lost: vec![(0, 2), (49, 51), (98, 100)],
-        reason: Some("the index has no column score".to_owned()),
-        is_permanent: true,
-        at_ms: 0,
-    });
+    scene.attempt(0).ended = 0;
+    let items = scene.attempt(0).items.clone();
+    scene.despair(0, &items, "the index has no column score");
     scene.jobs.clear();
     scene.step();
     let message = scene.status().message.clone().unwrap();

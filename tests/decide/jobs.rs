@@ -83,6 +83,11 @@ fn a_plain_job() {
                     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
                 },
                 {
+                    "action": "Ignore",
+                    "onExitCodes":
+                        {"containerName": "worker", "operator": "In", "values": [143]},
+                },
+                {
                     "action": "FailJob",
                     "onExitCodes": {"containerName": "worker", "operator": "In", "values": [4]},
                 },

@@ -63,7 +63,7 @@ proptest! {
             window_shards: u64::MAX / 2,
             window_rows: u64::MAX / 2,
             window_seconds: 1e-9,
-            window_workers: u32::MAX,
+            window_workers: 1e300,
             failures: failures.clone(),
             ..ProgressFacts::default()
         };

@@ -27,7 +27,7 @@ fn running() -> Scene {
     scene
 }
 
-fn measure(scene: &mut Scene, shards: u64, workers: u32) {
+fn measure(scene: &mut Scene, shards: u64, workers: f64) {
     let progress = &mut scene.facts().progress;
     progress.window_shards = shards;
     progress.window_rows = shards * 512;
@@ -39,7 +39,7 @@ fn measure(scene: &mut Scene, shards: u64, workers: u32) {
 fn measured_speed_decides_in_steps() {
     let mut scene = running();
     // 300 shards in 300 s by 8 workers: 5.43 shards/s need 44 of them.
-    measure(&mut scene, 300, 8);
+    measure(&mut scene, 300, 8.0);
     scene.wait(120);
     let decision = scene.step();
     assert_eq!(scene.actions(&decision), Vec::<String>::new());
@@ -66,7 +66,7 @@ fn measured_speed_decides_in_steps() {
 
     // A little more or less is not worth a step.
     scene.wait(301);
-    measure(&mut scene, 1_500, 44);
+    measure(&mut scene, 1_500, 44.0);
     let decision = scene.step();
     assert_eq!(scene.actions(&decision), Vec::<String>::new());
     assert_eq!(limit(&scene).as_deref(), Some("dead band"));
@@ -75,7 +75,7 @@ fn measured_speed_decides_in_steps() {
 #[test]
 fn a_lower_limit_applies_at_once_and_a_new_target_needs_no_window() {
     let mut scene = running();
-    measure(&mut scene, 300, 8);
+    measure(&mut scene, 300, 8.0);
     scene.apply(json!({"throughput": {"maxWorkers": 5}}));
     let decision = scene.step();
     assert_eq!(scene.actions(&decision), ["Scale 0/1 to 5"]);
@@ -114,7 +114,7 @@ fn workers_go_to_batches_in_their_order() {
 #[test]
 fn live_numbers_are_written_now_and_then() {
     let mut scene = running();
-    measure(&mut scene, 300, 8);
+    measure(&mut scene, 300, 8.0);
     let decision = scene.step();
     assert!(decision.only_live_numbers);
     let rates = scene.status().rates.clone().unwrap();

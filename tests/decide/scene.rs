@@ -7,8 +7,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use operator::build;
 use operator::decide::{decide, report};
 use operator::model::{
-    Action, Asked, AttemptFacts, BatchFacts, Decision, Item, JobSpec, LockFacts, Observed,
-    ObservedJob, ObservedPods, PlanFacts, PlanTotals, RunFacts, Settings, Settled,
+    Action, Asked, AttemptFacts, BatchFacts, Decision, GivenUpItems, Item, JobEnd, JobSpec,
+    LockFacts, Observed, ObservedJob, ObservedPods, PlanFacts, PlanTotals, RunFacts, Settings,
+    Settled,
 };
 use operator::names;
 use serde_json::{Value, json};
@@ -190,7 +191,7 @@ impl Scene {
         if facts.batches.iter().all(|found| found.batch != batch) {
             facts.batches.push(BatchFacts {
                 batch,
-                attempts: Vec::new(),
+                ..BatchFacts::default()
             });
         }
         let found = facts.batches.iter_mut().find(|found| found.batch == batch);
@@ -274,8 +275,33 @@ impl Scene {
         attempt.was_seen = true;
         attempt.settled = Some(Settled {
             lost: lost.to_vec(),
+            lost_shards: lost.iter().map(|item| item.1 - item.0).sum(),
             ..Settled::default()
         });
+    }
+
+    /// Workers have said of these items of the latest attempt at a batch that they can't ever be
+    /// done.
+    pub fn despair(&mut self, batch: usize, items: &[Item], reason: &str) {
+        let attempt = self.attempt(batch);
+        attempt.was_seen = true;
+        attempt.ended += items.len() as u32;
+        self.facts().batches[batch].given_up = GivenUpItems {
+            items: items.to_vec(),
+            reason: Some(reason.to_owned()),
+            is_permanent: true,
+        };
+        let shards: u64 = items.iter().map(|item| item.1 - item.0).sum();
+        self.facts().progress.failed += shards;
+    }
+
+    /// The Job of a batch ends, as some of its indexes have failed.
+    pub fn end(&mut self, job: usize) -> Decision {
+        self.jobs[job].end = Some(JobEnd::Failed {
+            reason: "FailedIndexes".to_owned(),
+            message: String::new(),
+        });
+        self.step()
     }
 
     pub fn wait(&mut self, seconds: i64) {
@@ -344,16 +370,12 @@ impl Scene {
                 after,
             } => {
                 let spec = job.spec.as_ref().expect("a spec");
-                let items: Vec<String> = items
-                    .iter()
-                    .map(|(first, end)| format!("{first}-{end}"))
-                    .collect();
                 let after = after
                     .as_ref()
                     .map_or_else(String::new, |name| format!(" after {}", whose(name)));
                 format!(
                     "Start {batch}/{attempt} [{}] workers {} epoch {epoch} tries {tries}{after}",
-                    items.join(" "),
+                    ranges(items),
                     spec.parallelism.expect("set")
                 )
             }
@@ -366,13 +388,32 @@ impl Scene {
             }
             Action::DeleteJob { name } => format!("Delete {}", whose(name)),
             Action::EndPod { name, .. } => format!("End {name}"),
-            Action::Settle { batch, attempt } => format!("Settle {batch}/{attempt}"),
-            Action::Seal => "Seal".to_owned(),
+            Action::Settle {
+                batch,
+                attempt,
+                death,
+            } => {
+                let death = death.as_ref();
+                let death = death.map_or_else(String::new, |words| format!(" ({words})"));
+                format!("Settle {batch}/{attempt}{death}")
+            }
+            Action::Seal { given_up } => {
+                let given_up = given_up.iter().map(|all| {
+                    let reason = all.reason.as_deref().unwrap_or("no reason");
+                    format!(" without {} ({reason})", ranges(&all.items))
+                });
+                format!("Seal{}", given_up.collect::<String>())
+            }
             Action::Release => "Release".to_owned(),
             Action::Abandon { .. } => "Abandon".to_owned(),
             Action::DeleteObject => "DeleteObject".to_owned(),
         }
     }
+}
+
+fn ranges(items: &[Item]) -> String {
+    let items = items.iter().map(|(first, end)| format!("{first}-{end}"));
+    items.collect::<Vec<_>>().join(" ")
 }
 
 /// Reasons of events.

@@ -35,7 +35,7 @@ fn inputs() -> Inputs {
         rows_per_shard: 512.0,
         window_shards: 300,
         window_seconds: 300.0,
-        window_workers: 10,
+        window_workers: 10.0,
         speed: Some(0.1),
         current: Some(10),
         max_workers: 1_600,
@@ -83,7 +83,7 @@ fn each_rule_by_itself() {
         (
             "nobody finished anything",
             Inputs {
-                window_workers: 0,
+                window_workers: 0.0,
                 ..unchanged
             },
             10,
@@ -97,6 +97,29 @@ fn each_rule_by_itself() {
             },
             10,
             Some(Limit::PodsPending),
+        ),
+        (
+            "pods pending hold back growth only",
+            Inputs {
+                pending: 1,
+                current: Some(80),
+                window_workers: 80.0,
+                window_shards: 2_400,
+                ..unchanged
+            },
+            55,
+            None,
+        ),
+        (
+            "nor a lowered target",
+            Inputs {
+                pending: 1,
+                is_settled: false,
+                target_rows_per_hour: Some(1_000_000),
+                ..unchanged
+            },
+            6,
+            None,
         ),
         (
             "one step a window",
@@ -287,7 +310,7 @@ prop_compose! {
         rows_per_shard in any_number(),
         window_shards in 0_u64..1_000_000,
         window_seconds in any_number(),
-        window_workers in 0_u32..20_000,
+        window_workers in any_number(),
         speed in prop::option::of(any_number()),
         current in prop::option::of(1_u32..10_000),
         max_workers in 1_u32..10_000,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use operator::model::{Item, LockFacts, PlanFacts, PlanTotals, RunFacts, SealFacts, SealTotals};
+use operator::model::{
+    GivenUp, Item, LockFacts, PlanFacts, PlanTotals, RunFacts, SealFacts, SealTotals,
+};
 use operator::runner::{Attempt, Hold, JobKey, Pace, RunnerError, Runners};
 use serde_json::json;
 use storage::Stores;
@@ -192,7 +194,7 @@ impl Controller {
 
     /// Settles an attempt: the items that were lost.
     pub async fn settled(&mut self, batch: u32, attempt: u32) -> Vec<Item> {
-        self.runners.settle(&self.job.uid, batch, attempt);
+        self.runners.settle(&self.job.uid, batch, attempt, None);
         self.until(|facts| {
             let batch = facts.batches.iter().find(|known| known.batch == batch)?;
             let attempts = &batch.attempts;
@@ -215,7 +217,20 @@ impl Controller {
 
     /// Seals: the totals, or what is missing.
     pub async fn sealed(&mut self) -> Result<SealTotals, (Vec<Item>, String)> {
-        self.runners.seal(&self.job.uid);
+        self.sealed_without(&[], None).await
+    }
+
+    /// Seals where these items are not tried again.
+    pub async fn sealed_without(
+        &mut self,
+        items: &[Item],
+        reason: Option<&str>,
+    ) -> Result<SealTotals, (Vec<Item>, String)> {
+        let given_up = GivenUp {
+            items: items.to_vec(),
+            reason: reason.map(str::to_owned),
+        };
+        self.runners.seal(&self.job.uid, vec![given_up]);
         self.until(|facts| match &facts.seal {
             SealFacts::Sealed(totals) => Some(Ok(totals.clone())),
             SealFacts::Missing { items, message } => Some(Err((items.clone(), message.clone()))),

@@ -97,7 +97,7 @@ async fn progress_is_what_reports_add_up_to(place: Place) {
     assert_eq!(again.batches, facts.batches);
     assert_eq!(again.plan, facts.plan);
     let mut known = again.progress.clone();
-    assert_eq!((known.window_shards, known.window_workers), (0, 0));
+    assert_eq!((known.window_shards, known.window_workers), (0, 0.0));
     known.window_shards = progress.window_shards;
     known.window_rows = progress.window_rows;
     known.window_seconds = progress.window_seconds;
@@ -279,7 +279,7 @@ async fn a_store_that_is_away_only_delays() {
     assert!(controller.settled(0, 1).await.is_empty());
 
     away();
-    controller.runners.seal(&controller.job.uid);
+    controller.runners.seal(&controller.job.uid, Vec::new());
     let trouble = controller.until(|facts| facts.trouble.clone()).await;
     assert!(
         trouble.contains("can't verify and seal the output"),

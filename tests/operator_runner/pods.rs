@@ -136,11 +136,84 @@ async fn what_no_retry_mends_is_told_by_the_worker() {
     controller.start(0, 1, &[(0, 4)]).await.unwrap();
     let (code, errors) = pod(&controller, (0, 1, 0));
     assert_eq!(code, Some(2), "{errors}");
-    assert_eq!(controller.settled(0, 1).await, [(0, 4)]);
+    controller.ended(0, 1, 1).await;
+    assert!(
+        controller.settled(0, 1).await.is_empty(),
+        "nothing to try again"
+    );
     let facts = controller.facts();
-    let attempt = &facts.batches[0].attempts[0];
-    let settled = attempt.settled.clone().unwrap();
-    assert!(settled.is_permanent, "{settled:?}");
-    assert!(settled.reason.unwrap().contains("index"));
-    assert!(attempt.was_seen);
+    let batch = &facts.batches[0];
+    assert!(batch.attempts[0].was_seen);
+    let given_up = &batch.given_up;
+    assert_eq!(
+        (&given_up.items[..], given_up.is_permanent),
+        (&[(0, 4)][..], true)
+    );
+    let reason = given_up.reason.clone().unwrap();
+    assert!(reason.contains("index"), "{reason}");
+    assert_eq!((facts.progress.done, facts.progress.failed), (0, 4));
+    assert_eq!(facts.progress.failures[0].path, "shards 0 to 3 of the plan");
+
+    // The seal counts its shards as failed, each with the reason, and asks for nothing again.
+    let sealed = controller.sealed_without(&[(0, 4)], None).await.unwrap();
+    assert_eq!((sealed.shards, sealed.failed), (0, 4));
+    let told: Vec<(&str, &str)> = sealed
+        .failures
+        .iter()
+        .map(|failure| (failure.path.as_str(), failure.reason.as_str()))
+        .collect();
+    let paths: Vec<String> = (0..4).map(harness::dataset::path).collect();
+    let expected: Vec<(&str, &str)> = paths
+        .iter()
+        .map(|path| (path.as_str(), reason.as_str()))
+        .collect();
+    assert_eq!(told, expected);
+}
+
+/// A worker that was killed has recorded nothing of what it published.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_tried_often_enough_is_sealed_as_failed() {
+    if binary().is_none() {
+        return;
+    }
+    let place = Place::folder();
+    let mut controller = planned(&place, 6).await;
+    controller.start(0, 1, &[(0, 3), (3, 6)]).await.unwrap();
+    let (code, errors) = pod(&controller, (0, 1, 0));
+    assert_eq!(code, Some(0), "{errors}");
+    let (code, errors) = pod(&controller, (0, 1, 1));
+    assert_eq!(code, Some(0), "{errors}");
+    // As if the second had been killed: one shard is there, two aren't, and no lines.
+    let remains = |name: &str| place.uri(&format!("out/{name}"));
+    for shard in [4, 5] {
+        std::fs::remove_file(remains(&harness::dataset::path(shard))).unwrap();
+    }
+    let run = controller.hold.run.parse().unwrap();
+    let lines = storage::state::layout::chunk_lines(&run, 3);
+    std::fs::remove_file(remains(&lines)).unwrap();
+    let reason = "its workers died: OOMKilled (exit 137)";
+    let sealed = controller
+        .sealed_without(&[(3, 6)], Some(reason))
+        .await
+        .unwrap();
+    assert_eq!((sealed.shards, sealed.failed, sealed.rows), (3, 3, 3 * 20));
+    let reasons: Vec<&str> = sealed
+        .failures
+        .iter()
+        .map(|failure| failure.reason.as_str())
+        .collect();
+    let there = format!("{reason}; it was published all the same; another run takes it over");
+    assert_eq!(reasons, [there.as_str(), reason, reason]);
+    controller.released().await;
+
+    // Another run finds what is there, and makes the rest.
+    controller.next_run();
+    controller.held().await;
+    assert_eq!(controller.planned().await.todo, 3);
+    controller.start(0, 1, &[(0, 3)]).await.unwrap();
+    let (code, errors) = pod(&controller, (0, 1, 0));
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(controller.settled(0, 1).await.is_empty());
+    let sealed = controller.sealed().await.unwrap();
+    assert_eq!((sealed.shards, sealed.failed), (6, 0));
 }

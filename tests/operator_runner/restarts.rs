@@ -91,13 +91,13 @@ async fn work_that_is_interrupted_is_done_again(place: Place) {
     controller.start(0, 1, &[(0, 7)]).await.unwrap();
     work(&place, &controller, (0, 1, 0), Way::default()).await;
     for _ in 0..3 {
-        controller.runners.settle(&controller.job.uid, 0, 1);
+        controller.runners.settle(&controller.job.uid, 0, 1, None);
         controller.restart().await;
         controller.held().await;
     }
     assert!(controller.settled(0, 1).await.is_empty());
     for pause in [0, 1, 5, 20] {
-        controller.runners.seal(&controller.job.uid);
+        controller.runners.seal(&controller.job.uid, Vec::new());
         tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
         controller.restart().await;
         controller.held().await;

@@ -1,8 +1,11 @@
 //! The bucket: shards, the writer lock of each prefix, and the files of runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use operator::model::{Item, PlanTotals};
+use operator::model::PlanTotals;
+use storage::ETag;
+use storage::state::batch::Batch;
+use storage::state::report::ChunkReport;
 
 /// The writer lock: a register.
 #[derive(Clone, Debug, Default)]
@@ -25,25 +28,11 @@ impl Lock {
     }
 }
 
-/// The file of an attempt.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BatchFile {
-    pub items: Vec<Item>,
-    pub epoch: u64,
-    pub tries: u32,
-}
-
-/// The report of an item.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
-    pub item: Item,
-    pub batch: u32,
-    pub attempt: u32,
-    /// Chunks that are done, and chunks that failed for a reason of their own.
-    pub done: BTreeSet<u64>,
-    pub failed: BTreeSet<u64>,
-    /// Whether the worker came to its end.
-    pub is_whole: bool,
+/// What a worker has recorded of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    Done,
+    Failed,
 }
 
 /// What a run keeps beside the output.
@@ -53,8 +42,31 @@ pub struct RunFiles {
     /// The shard of each chunk, once planned.
     pub plan: Option<Vec<u64>>,
     pub totals: PlanTotals,
-    pub batches: BTreeMap<(u32, u32), BatchFile>,
-    pub reports: BTreeMap<u64, Report>,
+    pub batches: BTreeMap<(u32, u32), Batch>,
+    /// By first chunk.
+    reports: BTreeMap<u64, (ETag, ChunkReport)>,
+    /// By chunk.
+    pub lines: BTreeMap<u64, Line>,
+    writes: u64,
+}
+
+impl RunFiles {
+    pub fn of(digest: &str) -> Self {
+        Self {
+            digest: digest.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    pub fn report(&mut self, report: ChunkReport) {
+        self.writes += 1;
+        let etag = ETag(self.writes.to_string().into());
+        self.reports.insert(report.chunk, (etag, report));
+    }
+
+    pub fn report_of(&self, first: u64) -> Option<&(ETag, ChunkReport)> {
+        self.reports.get(&first)
+    }
 }
 
 /// An output prefix.

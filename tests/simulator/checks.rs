@@ -106,8 +106,7 @@ impl Checks {
                 let mut indexes: BTreeSet<usize> = BTreeSet::new();
                 for pod in &job.pods {
                     assert!(indexes.insert(pod.index), "two pods of an index");
-                    let item = file.items[pod.index];
-                    for chunk in item.0..item.1 {
+                    for chunk in file.items[pod.index].chunks() {
                         assert!(
                             handed.insert(chunk),
                             "seed {}: chunk {chunk} is with two workers",

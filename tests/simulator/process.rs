@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crds::SidecarJob;
 use k8s_openapi::jiff::Timestamp;
 use operator::decide::decide;
 use operator::model::{Action, Asked, Decision, Observed, ObservedJob};
 
-use crate::bucket::BatchFile;
-use crate::runner::Runner;
+use storage::state::batch::{Batch, WorkItem};
+
+use crate::runner::{Hold, Runner};
 use crate::world::World;
 
 /// What dies with the process.
@@ -120,10 +122,7 @@ impl World {
                 .collect(),
             pods: self.cluster.pods(uid),
             asked: Asked::default(),
-            run: process
-                .runners
-                .get(uid)
-                .map(|runner| runner.facts(self.now_ms)),
+            run: process.runners.get(uid).map(Runner::facts),
             refusal: None,
             has_identity: false,
             is_namespace_going: false,
@@ -149,24 +148,35 @@ impl World {
                 if let Some(manifest) = manifest {
                     assert_eq!(manifest["spec"]["output"]["prefix"], prefix);
                 }
-                let former = self.runner(uid).map(|runner| runner.run.clone());
+                let former = self.runner(uid).map(|runner| runner.hold.run.clone());
                 if former.as_deref() == Some(run.as_str()) {
                     return true;
                 }
                 if former.is_some() {
                     self.release(uid);
                 }
-                let runner = Runner::new(uid, &run, &prefix, &digest, &replaces, skip_existing);
+                let seconds = u64::try_from(self.settings.window_seconds).expect("positive");
+                let runner = Runner::new(Hold {
+                    uid: uid.to_owned(),
+                    run,
+                    prefix,
+                    digest,
+                    replaces,
+                    skip_existing,
+                    window: Duration::from_secs(seconds),
+                });
                 if let Some(process) = &mut self.process {
                     process.runners.insert(uid.to_owned(), runner);
                 }
                 true
             }
             Action::Plan => self.ask(uid, Runner::ask_for_plan),
-            Action::Settle { batch, attempt } => {
-                self.ask(uid, |runner| runner.ask_to_settle(batch, attempt))
-            }
-            Action::Seal => self.ask(uid, Runner::ask_for_seal),
+            Action::Settle {
+                batch,
+                attempt,
+                death,
+            } => self.ask(uid, |runner| runner.ask_to_settle(batch, attempt, death)),
+            Action::Seal { given_up } => self.ask(uid, |runner| runner.ask_for_seal(given_up)),
             Action::Release => {
                 self.release(uid);
                 true
@@ -187,19 +197,20 @@ impl World {
                 if !after.as_ref().is_none_or(is_over) {
                     return false;
                 }
-                let file = BatchFile {
-                    items,
-                    epoch,
-                    tries,
-                };
                 let Some(process) = &mut self.process else {
                     return false;
                 };
                 let Some(runner) = process.runners.get_mut(uid) else {
                     return false;
                 };
-                let prefix = self.prefixes.entry(runner.prefix.clone()).or_default();
-                if !runner.start(prefix, batch, attempt, file) {
+                let run = runner.hold.run.parse().expect("a name");
+                let items = items
+                    .iter()
+                    .map(|(first, end)| WorkItem::from(*first..*end));
+                let digest = runner.hold.digest.clone();
+                let file = Batch::new(run, digest, u64::from(batch), attempt, items);
+                let prefix = self.prefixes.entry(runner.hold.prefix.clone()).or_default();
+                if !runner.start(prefix, file.counting(epoch, tries)) {
                     return false;
                 }
                 if self.dies() {
@@ -250,7 +261,7 @@ impl World {
     fn release(&mut self, uid: &str) {
         let process = self.process.as_mut();
         if let Some(runner) = process.and_then(|process| process.runners.remove(uid)) {
-            let prefix = self.prefixes.entry(runner.prefix.clone()).or_default();
+            let prefix = self.prefixes.entry(runner.hold.prefix.clone()).or_default();
             runner.release(prefix);
         }
     }

@@ -124,7 +124,9 @@ fn a_status_that_changes_by_itself_is_noticed() {
 fn work_after_the_end_is_noticed() {
     let spoil: Spoil = |observed, decision| {
         if observed.run.is_none() && observed.object.status.is_some() {
-            decision.actions.push(Action::Seal);
+            decision.actions.push(Action::Seal {
+                given_up: Vec::new(),
+            });
         }
     };
     must_be_noticed(spoil, Troubles::default(), "no rest");
@@ -133,7 +135,7 @@ fn work_after_the_end_is_noticed() {
 #[test]
 fn a_run_that_is_never_sealed_is_noticed() {
     let spoil: Spoil = |_, decision| {
-        let is_other = |action: &Action| !matches!(action, Action::Seal);
+        let is_other = |action: &Action| !matches!(action, Action::Seal { .. });
         decision.actions.retain(is_other);
     };
     must_be_noticed(spoil, Troubles::default(), "no end");

@@ -1,6 +1,5 @@
 //! What a seed decides: the dataset, the spec, and what gets in the way.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crds::{OnSpecChange, SidecarJob};
@@ -8,16 +7,17 @@ use operator::model::Settings;
 use serde_json::json;
 
 use crate::random::Random;
+use crate::worker::{Costs, Faults};
 
 /// What may happen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Troubles {
     /// The operator dies between any two of its writes.
     pub crashes: bool,
-    /// Workers die, with and without a reason of the cluster's.
+    /// Workers die.
     pub kills: bool,
-    /// People and tools delete Jobs.
-    pub job_deletions: bool,
+    /// Pods are evicted, and people and tools delete pods and Jobs.
+    pub deletions: bool,
     /// Somebody takes the lock over.
     pub thefts: bool,
     /// Jobs are suspended and resumed, changed and asked for again.
@@ -31,7 +31,7 @@ impl Troubles {
         Self {
             crashes: true,
             kills: true,
-            job_deletions: true,
+            deletions: true,
             thefts: true,
             people: true,
             vanishing: true,
@@ -46,10 +46,10 @@ pub struct Story {
     pub troubles: Troubles,
     pub random: Random,
     pub shards: u64,
-    /// Shards that fail for a reason of their own.
-    pub poison: BTreeSet<u64>,
-    /// Shards at which workers die, so often each.
-    pub deadly: BTreeMap<u64, u32>,
+    /// What is wrong with some shards.
+    pub faults: Faults,
+    /// What pods cost.
+    pub costs: Costs,
     /// The objects, all on the same prefix.
     pub objects: Vec<SidecarJob>,
     /// Steps of the simulation in which troubles happen.
@@ -63,18 +63,20 @@ impl Story {
     pub fn new(seed: u64, troubles: Troubles) -> Self {
         let mut random = Random::new(seed);
         let shards = random.between(1, 90);
-        let mut poison = BTreeSet::new();
-        let mut deadly = BTreeMap::new();
+        let mut faults = Faults::default();
         if random.in_thousand(400) {
             for _ in 0..random.between(1, 4) {
-                poison.insert(random.below(shards));
+                faults.poison.insert(random.below(shards));
             }
         }
         if random.in_thousand(300) {
             for _ in 0..random.between(1, 2) {
                 let times = if random.in_thousand(700) { 2 } else { u32::MAX };
-                deadly.insert(random.below(shards), times);
+                faults.deadly.insert(random.below(shards), times);
             }
+        }
+        if random.in_thousand(150) {
+            faults.hopeless.insert(random.below(shards));
         }
         let number = if random.in_thousand(300) { 2 } else { 1 };
         let objects = (0..number)
@@ -92,8 +94,15 @@ impl Story {
             seed,
             troubles,
             shards,
-            poison,
-            deadly,
+            faults,
+            costs: Costs {
+                pod: random.between(500, 5_000) as i64,
+                start: random.between(0, 1_500) as i64,
+                shard: match random.below(10) {
+                    0..=6 => random.between(200, 2_000) as i64,
+                    _ => random.between(3_000, 15_000) as i64,
+                },
+            },
             objects,
             troubled_steps: random.between(200, 1_500),
             settings: Arc::new(settings),

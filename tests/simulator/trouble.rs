@@ -4,7 +4,8 @@ use crds::SourceInference;
 use operator::build::labels;
 use operator::model::SealFacts;
 
-use crate::cluster::Exit;
+use crate::bucket::Line;
+use crate::cluster::End;
 use crate::world::{World, changed};
 
 impl World {
@@ -13,7 +14,10 @@ impl World {
         if troubles.kills && self.random.in_thousand(10) {
             self.kill_a_worker();
         }
-        if troubles.job_deletions
+        if troubles.deletions && self.random.in_thousand(10) {
+            self.end_a_pod();
+        }
+        if troubles.deletions
             && self.random.in_thousand(3)
             && let Some(name) = self.any_job()
         {
@@ -30,15 +34,36 @@ impl World {
         }
     }
 
+    /// A worker that runs, if there is one.
+    fn any_worker(&mut self) -> Option<(String, usize)> {
+        let name = self.any_job()?;
+        let pods = self.cluster.jobs[&name].pods.iter();
+        let running = pods.enumerate().filter(|(_, pod)| pod.worker.is_some());
+        let positions: Vec<usize> = running.map(|(position, _)| position).collect();
+        (!positions.is_empty()).then(|| (name, self.random.pick(&positions)))
+    }
+
     fn kill_a_worker(&mut self) {
-        let Some(name) = self.any_job() else { return };
-        let Some(job) = self.cluster.jobs.get_mut(&name) else {
-            return;
-        };
-        if !job.pods.is_empty() {
-            let position = self.random.below(job.pods.len() as u64) as usize;
-            let exit = self.random.pick(&[Exit::Killed, Exit::Evicted]);
-            job.ended(position, exit);
+        let now_ms = self.now_ms;
+        if let Some((name, position)) = self.any_worker()
+            && let Some(job) = self.cluster.jobs.get_mut(&name)
+        {
+            job.ended(position, End::Exit(137), now_ms);
+        }
+    }
+
+    /// The cluster ends a pod, or a person does, who says nothing of it in its conditions.
+    fn end_a_pod(&mut self) {
+        let is_evicted = self.random.in_thousand(500);
+        let now_ms = self.now_ms;
+        if let Some((name, position)) = self.any_worker()
+            && let Some(job) = self.cluster.jobs.get_mut(&name)
+        {
+            if is_evicted {
+                job.ended(position, End::Disrupted, now_ms);
+            } else {
+                job.stop(position, now_ms);
+            }
         }
     }
 
@@ -99,7 +124,7 @@ impl World {
         });
         let is_sealed = self.process.as_ref().is_none_or(|process| {
             process.runners.values().any(|runner| {
-                let facts = runner.facts(0);
+                let facts = runner.facts();
                 matches!(facts.seal, SealFacts::Sealed(_))
             })
         });
@@ -111,12 +136,10 @@ impl World {
                 continue;
             };
             let Some(plan) = &files.plan else { continue };
-            let made: Vec<u64> = files
-                .reports
-                .values()
-                .filter(|report| report.is_whole)
-                .flat_map(|report| &report.done)
-                .map(|chunk| plan[*chunk as usize])
+            let lines = files.lines.iter();
+            let made: Vec<u64> = lines
+                .filter(|(_, line)| **line == Line::Done)
+                .map(|(chunk, _)| plan[*chunk as usize])
                 .collect();
             if !made.is_empty() {
                 let shard = self.random.pick(&made);

@@ -20,6 +20,8 @@ mod exits {
     pub(super) const NO_RETRY: [i32; 3] = [1, 2, 3];
     /// Another holds the output.
     pub(super) const LOCK_LOST: i32 = 4;
+    /// It was told to stop, and stopped.
+    pub(super) const STOPPED: i32 = 143;
 }
 
 /// How often the Job controller starts the pod of an index again. What is lost then, to a node
@@ -104,6 +106,9 @@ fn failure_policy() -> PodFailurePolicy {
                     status: Some("True".to_owned()),
                 }]),
             },
+            // Whoever ends a pod need not say so in its conditions: the Job controller where there are
+            // to be fewer, a queue, a person. The worker did no wrong.
+            on_exit("Ignore", &[exits::STOPPED]),
             on_exit("FailJob", &[exits::LOCK_LOST]),
             on_exit("FailIndex", &exits::NO_RETRY),
         ],

@@ -128,10 +128,7 @@ fn batches(before: &SidecarJobStatus, after: &SidecarJobStatus, notes: &mut Vec<
             notes.push(warning(
                 reasons::BATCH_GAVE_UP,
                 "GiveUp",
-                format!(
-                    "{described}: {} chunks were tried often enough",
-                    batch.failed
-                ),
+                format!("{described}: {} chunks are not tried again", batch.failed),
             ));
         }
     }

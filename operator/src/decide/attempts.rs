@@ -4,7 +4,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use crate::items;
-use crate::model::{AttemptFacts, BatchFacts, Item, ObservedJob};
+use crate::model::{AttemptFacts, BatchFacts, GivenUp, GivenUpItems, Item, ObservedJob};
 use crate::sizing::ItemCosts;
 
 /// Seconds before the third attempt at the same items; doubled with each further one.
@@ -37,8 +37,9 @@ pub(super) enum State<'a> {
     /// Items were lost, and were tried often enough.
     GivenUp {
         items: &'a [Item],
+        /// Shards of those that are neither done nor failed for a reason of their own.
+        shards: u64,
         reason: Option<&'a str>,
-        is_permanent: bool,
     },
 }
 
@@ -56,7 +57,11 @@ pub(super) struct Batch<'a> {
     pub(super) last: &'a AttemptFacts,
     /// The items that it began with.
     pub(super) items: &'a [Item],
+    /// Those that failed as a whole before the latest attempt, or because they can't be done.
+    pub(super) given_up: &'a GivenUpItems,
     pub(super) state: State<'a>,
+    /// Whether the Job of the latest attempt has ended, and not just gone.
+    pub(super) has_job_ended: bool,
 }
 
 impl Batch<'_> {
@@ -79,6 +84,26 @@ impl Batch<'_> {
         matches!(self.state, State::Live(job) if job.lacks_pods())
     }
 
+    /// The items that have failed as a whole.
+    pub(super) fn failed_items(&self) -> Vec<GivenUp> {
+        let earlier = GivenUp {
+            items: self.given_up.items.clone(),
+            reason: self.given_up.reason.clone(),
+        };
+        let last = match self.state {
+            State::GivenUp { items, reason, .. } => GivenUp {
+                items: items.to_vec(),
+                reason: reason.map(str::to_owned),
+            },
+            _ => GivenUp {
+                items: Vec::new(),
+                reason: None,
+            },
+        };
+        let all = [earlier, last].into_iter();
+        all.filter(|some| !some.items.is_empty()).collect()
+    }
+
     /// Items of the latest attempt that haven't ended.
     pub(super) fn left(&self) -> u32 {
         if self.state.is_closed() {
@@ -98,7 +123,8 @@ pub(super) struct Terms {
 }
 
 /// How a batch stands; `None` if it has no attempt. `was_taken` says whether the Job of the latest
-/// attempt was taken from it while it waited or worked.
+/// attempt, which is gone, was taken from it while it waited or worked: by us, a person or a tool.
+/// Only an attempt that came to its own end is a try.
 pub(super) fn assess<'a>(
     batch: &'a BatchFacts,
     jobs: &[&'a ObservedJob],
@@ -116,7 +142,9 @@ pub(super) fn assess<'a>(
         number: batch.batch,
         last,
         items: &first.items,
+        given_up: &batch.given_up,
         state: state(last, job, terms, is_taken),
+        has_job_ended: job.is_some_and(|job| job.end.is_some()),
     })
 }
 
@@ -143,11 +171,11 @@ fn state<'a>(
     let before = last.tries.unwrap_or(last.attempt.saturating_sub(1));
     let was_cut = is_taken || (last.epoch != 0 && last.epoch != terms.epoch);
     let tries = before.saturating_add(u32::from(!was_cut));
-    if settled.is_permanent || tries > terms.retries {
+    if tries > terms.retries {
         return State::GivenUp {
             items: &settled.lost,
+            shards: settled.lost_shards,
             reason: settled.reason.as_deref(),
-            is_permanent: settled.is_permanent,
         };
     }
     State::Lost {

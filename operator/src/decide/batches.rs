@@ -104,6 +104,7 @@ fn settle(draft: &mut Draft<'_>, context: &Context<'_>) {
             draft.actions.push(Action::Settle {
                 batch: batch.number,
                 attempt: batch.last.attempt,
+                death: draft.observed.pods.died.clone(),
             });
         }
     }

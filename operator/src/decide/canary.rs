@@ -164,19 +164,21 @@ fn judge(draft: &mut Draft<'_>, context: &Context<'_>) -> Stage {
 /// Why the canary isn't good enough.
 fn objection(draft: &Draft<'_>, context: &Context<'_>, rates: Rates) -> Option<String> {
     let terms = terms(draft);
-    if let Some(State::GivenUp {
-        reason,
-        is_permanent: true,
-        ..
-    }) = context.book.first().map(|first| &first.state)
+    let first = context.book.first();
+    if let Some(given_up) = first.map(|first| first.given_up)
+        && given_up.is_permanent
     {
-        let reason = reason.unwrap_or("no reason was given");
+        let reason = given_up.reason.as_deref().unwrap_or("no reason was given");
         return Some(format!("the work can't be done: {reason}"));
     }
     if context.facts.progress.done == 0 {
         let failures = &context.facts.progress.failures;
+        let lost = first.and_then(|first| match first.state {
+            State::GivenUp { reason, .. } => reason,
+            _ => None,
+        });
         let first = failures.first().map_or_else(
-            || "their workers died".to_owned(),
+            || lost.unwrap_or("their workers died").to_owned(),
             |failure| format!("{}: {}", failure.path, failure.reason),
         );
         return Some(format!("every shard failed, the first: {first}"));

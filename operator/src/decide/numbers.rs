@@ -21,11 +21,23 @@ const MOST_FAILURES: usize = 10;
 /// Most bytes of the path, and of the reason, of a failed shard.
 const FAILURE_BYTES: usize = 384;
 
+/// State of a batch whose Job was not made yet, or waits to be let in.
+const WAITING: &str = "Waiting";
+
+/// State of a batch whose Job works.
+const ACTIVE: &str = "Active";
+
 /// State of a batch whose Job was suspended, or taken away since it was in a queue.
 const SUSPENDED: &str = "Suspended";
 
 /// State of a batch whose Job makes way for one that is built from the spec as it is now.
 const REPLACED: &str = "Replaced";
+
+/// State of a batch whose Job somebody has deleted.
+const DELETED: &str = "Deleted";
+
+/// State of a batch whose Job came to its own end, and whose items are looked up.
+const ENDED: &str = "Ended";
 
 pub(super) fn update(draft: &mut Draft<'_>, context: &Context<'_>) {
     draft.status.batches = batches(draft, context);
@@ -51,7 +63,13 @@ fn counts(draft: &mut Draft<'_>, context: &Context<'_>) {
     let failed = if context.is_done() {
         room
     } else {
-        int(progress.failed).max(before.failed).min(room)
+        let batches = context.book.iter();
+        let lost = batches.map(|batch| match batch.state {
+            State::GivenUp { shards, .. } => shards,
+            _ => 0,
+        });
+        let failed = progress.failed + lost.sum::<u64>();
+        int(failed).max(before.failed).min(room)
     };
     draft.status.shards = Some(ShardCounts {
         total: int(totals.shards),
@@ -170,22 +188,30 @@ fn batches(draft: &Draft<'_>, context: &Context<'_>) -> Vec<BatchStatus> {
 
 fn batch_status(draft: &Draft<'_>, context: &Context<'_>, batch: &Batch<'_>) -> BatchStatus {
     let attempt = batch.last.attempt;
-    let taken = state_if_taken(&draft.before, batch.number, attempt);
+    let before = state_before(&draft.before, batch.number, attempt);
+    let given_up: usize = batch.failed_items().iter().map(|all| all.items.len()).sum();
     let state = match &batch.state {
-        State::Finished => "Complete",
-        State::GivenUp { .. } => "Failed",
+        State::Finished if given_up == 0 => "Complete",
+        State::Finished | State::GivenUp { .. } => "Failed",
+        // Remembered until its items are started again: what came to its own end is a try, what
+        // was taken from it is none.
+        _ if batch.has_job_ended => ENDED,
+        State::Ending(_) | State::Over | State::Lost { .. } if before == Some(ENDED) => ENDED,
         _ if draft.is_suspended() => SUSPENDED,
-        State::Unstarted => "Waiting",
-        State::Live(job) if job.is_suspended => "Waiting",
+        State::Unstarted => WAITING,
+        State::Live(job) if job.is_suspended => WAITING,
         State::Live(job) if batches::is_obsolete(draft, context, job) => REPLACED,
-        State::Live(_) => "Active",
-        // Remembered until its items are started again: they were not given the time they had
-        // been promised, and that must not count.
-        State::Ending(_) | State::Over | State::Lost { .. } => taken.unwrap_or("Active"),
-    };
-    let given_up = match &batch.state {
-        State::GivenUp { items, .. } => items.len(),
-        _ => 0,
+        State::Live(_) => ACTIVE,
+        State::Ending(_) | State::Over | State::Lost { .. } => {
+            let is_gone = !matches!(batch.state, State::Ending(_));
+            match before {
+                Some(SUSPENDED) => SUSPENDED,
+                Some(REPLACED) => REPLACED,
+                Some(WAITING | ACTIVE | DELETED) if is_gone => DELETED,
+                Some(WAITING | ACTIVE) => ACTIVE,
+                _ => ENDED,
+            }
+        }
     };
     let small = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     BatchStatus {
@@ -194,7 +220,7 @@ fn batch_status(draft: &Draft<'_>, context: &Context<'_>, batch: &Batch<'_>) -> 
         attempt: i32::try_from(attempt).unwrap_or(i32::MAX),
         chunks: small(batch.last.items.len()),
         done: match batch.state {
-            State::Finished => small(batch.last.items.len()),
+            State::Finished => small(batch.last.items.len().saturating_sub(given_up)),
             _ => small(batch.last.ended as usize),
         },
         failed: small(given_up),
@@ -202,23 +228,26 @@ fn batch_status(draft: &Draft<'_>, context: &Context<'_>, batch: &Batch<'_>) -> 
     }
 }
 
-/// Whether, by the status, the Job of this attempt was taken from it.
+/// Whether the Job of this attempt, which is gone, was taken from it: it was last seen before it
+/// had come to its own end.
 pub(super) fn was_taken(status: &SidecarJobStatus, batch: u32, attempt: u32) -> bool {
-    state_if_taken(status, batch, attempt).is_some()
+    let before = state_before(status, batch, attempt);
+    matches!(
+        before,
+        Some(WAITING | ACTIVE | SUSPENDED | REPLACED | DELETED)
+    )
 }
 
 /// Whether, by the status, the Job of this attempt was suspended.
 pub(super) fn was_suspended(status: &SidecarJobStatus, batch: u32, attempt: u32) -> bool {
-    state_if_taken(status, batch, attempt) == Some(SUSPENDED)
+    state_before(status, batch, attempt) == Some(SUSPENDED)
 }
 
-fn state_if_taken(status: &SidecarJobStatus, batch: u32, attempt: u32) -> Option<&'static str> {
+fn state_before(status: &SidecarJobStatus, batch: u32, attempt: u32) -> Option<&str> {
     let found = status.batches.iter().find(|found| {
         u32::try_from(found.batch) == Ok(batch) && u32::try_from(found.attempt) == Ok(attempt)
     })?;
-    [SUSPENDED, REPLACED]
-        .into_iter()
-        .find(|state| found.state.as_deref() == Some(state))
+    found.state.as_deref()
 }
 
 pub(super) fn int(number: u64) -> i64 {

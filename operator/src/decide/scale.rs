@@ -68,7 +68,7 @@ pub(super) fn workers(draft: &mut Draft<'_>, context: &Context<'_>) -> u32 {
         rows_per_shard: Some(rounded(inputs.rows_per_shard)).filter(|rows| *rows > 0.0),
         target_shards_per_second: sized.target_shards_per_second.map(rounded),
         observed_shards_per_second: sized.observed_shards_per_second.map(rounded),
-        observed_workers: sized.observed_workers.map(int),
+        observed_workers: sized.observed_workers.map(rounded),
         wanted_workers: sized.wanted.map(int),
         workers: Some(int(workers)),
         limited_by: sized.limit.map(|limit| limit.word().to_owned()),

@@ -3,6 +3,7 @@
 use crds::{RateStatus, ShardCounts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::attempts::Batch;
 use super::batches::{self, Context};
 use super::draft::{AT_ONCE, Draft};
 use super::numbers;
@@ -23,7 +24,9 @@ pub(super) const WHILE_IT_GOES_ON: [&str; 3] = [
 pub(super) fn decide(draft: &mut Draft<'_>, context: &Context<'_>, allotment: &mut Allotment) {
     match &context.facts.seal {
         SealFacts::None => {
-            draft.actions.push(Action::Seal);
+            let batches = context.book.iter();
+            let given_up = batches.flat_map(Batch::failed_items).collect();
+            draft.actions.push(Action::Seal { given_up });
             draft.stand(Standing::moving(
                 Phase::Verifying,
                 "listing the output against the plan",

@@ -109,9 +109,14 @@ pub enum Action {
         batch: u32,
         /// The attempt.
         attempt: u32,
+        /// How its workers died, if they could not say so themselves: their pods go with the Job.
+        death: Option<String>,
     },
     /// List the output against the plan, write failure report, manifest and (if whole) sentinel.
-    Seal,
+    Seal {
+        /// Items whose shards count as failed where nothing else is known of them.
+        given_up: Vec<GivenUp>,
+    },
     /// Stop the background work and give up the lock.
     Release,
     /// Give up the lock of a run that is over, should a process before this one have left it.
@@ -123,6 +128,15 @@ pub enum Action {
     },
     /// Delete the SidecarJob itself: its time to live is over.
     DeleteObject,
+}
+
+/// Items that are not tried again.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GivenUp {
+    /// The items.
+    pub items: Vec<Item>,
+    /// Why, for those whose last worker did not say so itself.
+    pub reason: Option<String>,
 }
 
 /// What a Job is built from.

@@ -111,6 +111,20 @@ pub struct BatchFacts {
     pub batch: u32,
     /// The attempts whose files are there, oldest first.
     pub attempts: Vec<AttemptFacts>,
+    /// The items that have failed as a whole.
+    pub given_up: GivenUpItems,
+}
+
+/// Items of a batch that no further attempt will have: those whose workers said that none would
+/// help, and those that a later attempt was made without, as they had been tried often enough.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct GivenUpItems {
+    /// The items, in ascending order.
+    pub items: Vec<Item>,
+    /// Why, in the words of the first worker that said so.
+    pub reason: Option<String>,
+    /// Whether some worker said that no further attempt would help (exit 2).
+    pub is_permanent: bool,
 }
 
 /// An attempt at a batch.
@@ -127,7 +141,8 @@ pub struct AttemptFacts {
     pub tries: Option<u32>,
     /// Whether any worker of it has ever reported.
     pub was_seen: bool,
-    /// Items that have ended for good so far (every shard done or failed for its own reason).
+    /// Items that have ended for good so far (every shard done or failed for its own reason, or its
+    /// worker said that no further attempt would help).
     pub ended: u32,
     /// What became of it; only once asked for, after its Job ended or went.
     pub settled: Option<Settled>,
@@ -136,12 +151,12 @@ pub struct AttemptFacts {
 /// What became of an attempt, by the reports beside the output, whatever its Job says.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Settled {
-    /// Items that have shards which are neither done nor failed for a reason of their own.
+    /// Items that have not ended.
     pub lost: Vec<Item>,
-    /// Why items were lost, in the words of the first that says so.
+    /// Shards of those that are neither done nor failed for a reason of their own, by the reports.
+    pub lost_shards: u64,
+    /// Why items were lost: in the words of a worker that could say so, else how workers died.
     pub reason: Option<String>,
-    /// Whether that reason is one that no retry mends (exit 2 of a worker).
-    pub is_permanent: bool,
     /// When that was found, in milliseconds since the epoch of Unix.
     pub at_ms: i64,
 }
@@ -170,8 +185,8 @@ pub struct ProgressFacts {
     pub window_rows: u64,
     /// Length of the window.
     pub window_seconds: f64,
-    /// Workers that finished a shard within the window.
-    pub window_workers: u32,
+    /// Workers that were at it at a time within the window, on average.
+    pub window_workers: f64,
     /// When a shard was last finished, in milliseconds since the epoch of Unix.
     pub last_progress_ms: Option<i64>,
     /// What people should know of the side inputs, ten sentences at most.

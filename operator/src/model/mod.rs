@@ -6,10 +6,10 @@ mod facts;
 pub mod frozen;
 mod observed;
 
-pub use decision::{Action, Decision, EventKind, EventNote, JobSpec};
+pub use decision::{Action, Decision, EventKind, EventNote, GivenUp, JobSpec};
 pub use facts::{
-    AttemptFacts, BatchFacts, FailureNote, Item, LockFacts, PlanFacts, PlanTotals, ProgressFacts,
-    RunFacts, SealFacts, SealTotals, Settled,
+    AttemptFacts, BatchFacts, FailureNote, GivenUpItems, Item, LockFacts, PlanFacts, PlanTotals,
+    ProgressFacts, RunFacts, SealFacts, SealTotals, Settled,
 };
 pub use observed::{
     Asked, JobEnd, Observed, ObservedJob, ObservedPods, PodRef, Refusal, Settings, Trouble,

@@ -1,7 +1,7 @@
 //! What is known of each item of a run, from its latest report, and the sums over them. Pure.
 //!
 //! An item costs a few hundred bytes, so that 20,000 of them (ten million shards) are a few
-//! megabytes.
+//! megabytes. Public, so that a simulated world can keep the same one.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,16 +15,20 @@ use time::OffsetDateTime;
 
 use super::bounds::NAMES;
 use super::window::{Sample, Window};
-use crate::model::{AttemptFacts, BatchFacts, FailureNote, Item, ProgressFacts, Settled};
+use crate::model::{
+    AttemptFacts, BatchFacts, FailureNote, GivenUpItems, Item, ProgressFacts, Settled,
+};
 
 /// Failures that facts name.
 const FAILURES: usize = 10;
 /// Bytes of a failure's reason, at most; all of it is in the lines.
 const REASON_BYTES: usize = 500;
+/// What is said of an item whose worker said nothing.
+pub(super) const NO_REASON: &str = "its workers died";
 
 /// The items of a run and what is known of them.
 #[derive(Debug)]
-pub(super) struct Book {
+pub struct Book {
     batches: BTreeMap<u32, BTreeMap<u32, AttemptState>>,
     /// By first chunk, which names an item.
     items: BTreeMap<u64, ItemState>,
@@ -68,6 +72,9 @@ struct ItemState {
 struct Reported {
     attempt: u32,
     worker: u64,
+    /// When its worker began, by its own clock. Pods of one index have one name.
+    started_ms: i64,
+    updated_ms: i64,
     state: ChunkState,
     /// Whether what is done and failed is all that was planned.
     is_whole: bool,
@@ -95,21 +102,55 @@ struct Numbers {
     row_errors: Box<[(u32, u64)]>,
 }
 
+impl Reported {
+    /// Whether its worker has said that no further attempt would help.
+    fn is_hopeless(&self) -> bool {
+        self.state == ChunkState::Failed && self.is_permanent
+    }
+
+    fn is_of_the_same_worker(&self, other: &Self) -> bool {
+        let worker = |report: &Self| (report.worker, report.attempt, report.started_ms);
+        worker(self) == worker(other)
+    }
+}
+
 impl ItemState {
-    /// Whether every shard is done or has failed for a reason of its own, in the latest attempt.
+    /// Whether nothing is left to do about it, in the latest attempt.
     fn is_ended(&self) -> bool {
         self.is_ended_for(self.attempt)
     }
 
+    /// Whether every shard is done or has failed for a reason of its own, or its worker can't ever
+    /// do it.
     fn is_ended_for(&self, attempt: u32) -> bool {
         self.report.as_ref().is_some_and(|report| {
-            report.state == ChunkState::Done && report.is_whole && report.attempt >= attempt
+            let is_whole = report.state == ChunkState::Done && report.is_whole;
+            (is_whole || report.is_hopeless()) && report.attempt >= attempt
         })
+    }
+
+    /// Whether its latest worker can't ever do it.
+    fn is_hopeless(&self) -> bool {
+        let report = self.report.as_ref();
+        report.is_some_and(|report| report.is_hopeless() && report.attempt >= self.attempt)
+    }
+
+    /// Why the latest attempt did not end it, in the words of its worker.
+    fn reason(&self) -> Option<&str> {
+        let report = self.report.as_ref();
+        let report = report.filter(|report| report.attempt >= self.attempt);
+        report?.reason.as_deref()
+    }
+
+    /// Shards of it that are neither done nor failed for a reason of their own.
+    fn open_shards(&self, first: u64) -> u64 {
+        (self.end - first).saturating_sub(self.best.done + self.best.failed)
     }
 }
 
 impl Book {
-    pub(super) fn new(window: Duration) -> Self {
+    /// An empty one, which measures speed over `window`.
+    pub fn new(window: Duration) -> Self {
         Self {
             batches: BTreeMap::new(),
             items: BTreeMap::new(),
@@ -124,7 +165,7 @@ impl Book {
     }
 
     /// Takes in the file of an attempt.
-    pub(super) fn add_batch(&mut self, file: &Batch) {
+    pub fn add_batch(&mut self, file: &Batch) {
         let Ok(number) = u32::try_from(file.batch) else {
             return;
         };
@@ -150,7 +191,7 @@ impl Book {
     }
 
     /// Takes in a report whose version is `etag`; `None` for one that can't be understood.
-    pub(super) fn add_report(&mut self, first: u64, etag: ETag, report: Option<&ChunkReport>) {
+    pub fn add_report(&mut self, first: u64, etag: ETag, report: Option<&ChunkReport>) {
         let Some(item) = self.items.get_mut(&first) else {
             return;
         };
@@ -175,6 +216,8 @@ impl Book {
         let new = Reported {
             attempt: report.attempt.unwrap_or(1),
             worker: hash(&report.worker),
+            started_ms: began_ms(report),
+            updated_ms: milliseconds(report.updated_at),
             state: report.state,
             is_whole: worked + shards_skipped >= item.end - first,
             reason: report.reason.as_deref().map(|reason| cut(reason).into()),
@@ -182,18 +225,17 @@ impl Book {
             finished: worked,
             rows,
         };
-        let (finished_before, rows_before) = match &item.report {
-            Some(old) if old.worker == new.worker && old.attempt == new.attempt => {
-                (old.finished, old.rows)
-            }
-            _ => (0, 0),
-        };
+        let old = item.report.as_ref();
+        let old = old.filter(|old| old.is_of_the_same_worker(&new));
+        let (finished_before, rows_before) = old.map_or((0, 0), |old| (old.finished, old.rows));
+        // Both by the clock of the worker, which may be another than ours.
+        let since_ms = old.map_or(new.started_ms, |old| old.updated_ms);
+        let worked_ms = new.updated_ms.saturating_sub(since_ms);
+        self.sample.worked_ms.push(worked_ms);
         if new.finished > finished_before {
             self.sample.shards += new.finished - finished_before;
             self.sample.rows += new.rows.saturating_sub(rows_before);
-            self.sample.workers.insert(new.worker);
-            let updated_ms = milliseconds(report.updated_at);
-            self.last_progress_ms = self.last_progress_ms.max(Some(updated_ms));
+            self.last_progress_ms = self.last_progress_ms.max(Some(new.updated_ms));
         }
         let is_furthest = worked + shards_skipped >= item.best.done + item.best.failed;
         if is_furthest || new.state == ChunkState::Done {
@@ -224,13 +266,13 @@ impl Book {
 
     /// Ends a look at all unfinished items at `now`: what was finished since the last one is a
     /// sample of the speed.
-    pub(super) fn end_look(&mut self, now: OffsetDateTime) {
+    pub fn end_look(&mut self, now: OffsetDateTime) {
         let sample = std::mem::take(&mut self.sample);
         self.window.look(milliseconds(now), sample);
     }
 
     /// Nobody is at work: the next look begins a new window.
-    pub(super) fn rest(&mut self) {
+    pub fn rest(&mut self) {
         self.window.clear();
         self.sample = Sample::default();
     }
@@ -242,26 +284,26 @@ impl Book {
     }
 
     /// First chunks of all items.
-    pub(super) fn all(&self) -> Vec<u64> {
+    pub fn all(&self) -> Vec<u64> {
         self.items.keys().copied().collect()
     }
 
     /// First chunks of the items that have not ended.
-    pub(super) fn unfinished(&self) -> Vec<u64> {
+    pub fn unfinished(&self) -> Vec<u64> {
         let items = self.items.iter();
         let unfinished = items.filter(|(_, item)| !item.is_ended());
         unfinished.map(|(first, _)| *first).collect()
     }
 
     /// First chunks of the items of an attempt.
-    pub(super) fn items_of(&self, batch: u32, attempt: u32) -> Vec<u64> {
+    pub fn items_of(&self, batch: u32, attempt: u32) -> Vec<u64> {
         self.attempt(batch, attempt)
             .map(|attempt| attempt.items.iter().map(|(first, _)| *first).collect())
             .unwrap_or_default()
     }
 
     /// Whether the report of an item has another version than the one that was read.
-    pub(super) fn is_news(&self, first: u64, etag: &ETag) -> bool {
+    pub fn is_news(&self, first: u64, etag: &ETag) -> bool {
         self.items
             .get(&first)
             .is_some_and(|item| item.etag.as_ref() != Some(etag))
@@ -277,13 +319,13 @@ impl Book {
     }
 
     /// The item that a chunk belongs to.
-    pub(super) fn item_of(&self, chunk: u64) -> Option<Item> {
+    pub fn item_of(&self, chunk: u64) -> Option<Item> {
         let (first, item) = self.items.range(..=chunk).next_back()?;
         (chunk < item.end).then_some((*first, item.end))
     }
 
     /// Notes that an attempt is to be settled; whether that is new.
-    pub(super) fn ask_to_settle(&mut self, batch: u32, attempt: u32) -> bool {
+    pub fn ask_to_settle(&mut self, batch: u32, attempt: u32) -> bool {
         let Some(attempt) = self.attempt_mut(batch, attempt) else {
             return false;
         };
@@ -293,14 +335,15 @@ impl Book {
     }
 
     /// What was asked for and has not been done has to be asked for again.
-    pub(super) fn forget_requests(&mut self) {
+    pub fn forget_requests(&mut self) {
         for attempt in self.batches.values_mut().flat_map(BTreeMap::values_mut) {
             attempt.is_being_settled = false;
         }
     }
 
-    /// Settles an attempt at `now`, by what the reports of its items said last.
-    pub(super) fn settle(&mut self, batch: u32, attempt: u32, now: OffsetDateTime) {
+    /// Settles an attempt at `now`, by what the reports of its items said last. `death` is how its
+    /// workers died, if they could not say so themselves.
+    pub fn settle(&mut self, batch: u32, attempt: u32, death: Option<&str>, now: OffsetDateTime) {
         let Some(state) = self.attempt(batch, attempt) else {
             return;
         };
@@ -317,14 +360,18 @@ impl Book {
             .iter()
             .filter_map(|(first, _)| self.items.get(first)?.report.as_ref())
             .filter(|report| report.attempt == attempt);
-        // What no retry mends says most, and a worker that gave up more than one that was told
-        // to stop.
+        // A worker that gave up says more than one that was told to stop.
         let says_most = reports
             .filter(|report| report.reason.is_some())
-            .max_by_key(|report| (report.is_permanent, report.state == ChunkState::Failed));
+            .max_by_key(|report| report.state == ChunkState::Failed);
+        let told = says_most.and_then(|report| Some(report.reason.clone()?.into()));
+        let open = lost.iter().filter_map(|(first, _)| {
+            let item = self.items.get(first)?;
+            Some(item.open_shards(*first))
+        });
         let settled = Settled {
-            reason: says_most.and_then(|report| Some(report.reason.clone()?.into())),
-            is_permanent: says_most.is_some_and(|report| report.is_permanent),
+            reason: told.or_else(|| death.map(|words| format!("its workers died: {words}"))),
+            lost_shards: open.sum(),
             at_ms: milliseconds(now),
             lost,
         };
@@ -335,7 +382,7 @@ impl Book {
     }
 
     /// The batches as facts.
-    pub(super) fn batches(&self) -> Vec<BatchFacts> {
+    pub fn batches(&self) -> Vec<BatchFacts> {
         let batches = self.batches.iter();
         batches
             .map(|(batch, attempts)| BatchFacts {
@@ -344,8 +391,40 @@ impl Book {
                     .iter()
                     .map(|(number, attempt)| self.attempt_facts(*number, attempt))
                     .collect(),
+                given_up: self.given_up(attempts),
             })
             .collect()
+    }
+
+    /// Items of a batch that no further attempt will have: those that their workers can't ever
+    /// do, and those that a later attempt went without although they had not ended.
+    fn given_up(&self, attempts: &BTreeMap<u32, AttemptState>) -> GivenUpItems {
+        let mut given_up = GivenUpItems::default();
+        let Some(last) = attempts.keys().next_back() else {
+            return given_up;
+        };
+        for (number, attempt) in attempts {
+            for (first, end) in &attempt.items {
+                let Some(item) = self.items.get(first).filter(|item| item.attempt == *number)
+                else {
+                    continue;
+                };
+                if item.is_hopeless() || (number < last && !item.is_ended()) {
+                    given_up.is_permanent |= item.is_hopeless();
+                    given_up.items.push((*first, *end));
+                    if given_up.reason.is_none() {
+                        given_up.reason = item.reason().map(str::to_owned);
+                    }
+                }
+            }
+        }
+        given_up.items.sort_unstable();
+        given_up
+    }
+
+    /// Why the item that begins with this chunk was not ended, in the words of its last worker.
+    pub fn reason_of(&self, first: u64) -> Option<&str> {
+        self.items.get(&first)?.reason()
     }
 
     fn attempt_facts(&self, number: u32, attempt: &AttemptState) -> AttemptFacts {
@@ -369,17 +448,22 @@ impl Book {
     }
 
     /// The sums over all items.
-    pub(super) fn progress(&self) -> ProgressFacts {
+    pub fn progress(&self) -> ProgressFacts {
         let mut progress = ProgressFacts {
             last_progress_ms: self.last_progress_ms,
             ..ProgressFacts::default()
         };
+        let mut hopeless = Vec::new();
         let mut nulls = vec![(0, 0); self.columns.len()];
         let mut row_errors = vec![0; self.reasons.len()];
         for (first, item) in &self.items {
             let best = &item.best;
             progress.done += best.done;
             progress.failed += best.failed;
+            if item.is_hopeless() {
+                progress.failed += item.open_shards(*first);
+                hopeless.push((*first, item));
+            }
             progress.rows += best.rows;
             progress.matched += best.matched;
             let size = (item.end - first).saturating_sub(best.kept);
@@ -407,6 +491,11 @@ impl Book {
                 path: path.clone(),
                 reason: reason.clone(),
             })
+            .chain(hopeless.into_iter().map(|(first, item)| FailureNote {
+                path: format!("shards {first} to {} of the plan", item.end - 1),
+                reason: item.reason().unwrap_or(NO_REASON).to_owned(),
+            }))
+            .take(FAILURES)
             .collect();
         self.window.tell(&mut progress);
         progress
@@ -472,6 +561,13 @@ fn hash(worker: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     worker.hash(&mut hasher);
     hasher.finish()
+}
+
+/// When the worker of a report began: its report begins once its first shard can be taken.
+fn began_ms(report: &ChunkReport) -> i64 {
+    let start = Duration::try_from_secs_f64(report.counts.seconds.start).unwrap_or_default();
+    let start_ms = i64::try_from(start.as_millis()).unwrap_or(i64::MAX);
+    milliseconds(report.started_at).saturating_sub(start_ms)
 }
 
 pub(super) fn milliseconds(time: OffsetDateTime) -> i64 {

@@ -28,7 +28,7 @@
 //! now and then, and the refusal goes from the facts when it is granted.
 
 pub mod beside;
-mod book;
+pub mod book;
 mod bounds;
 pub mod budget;
 mod ending;
@@ -56,7 +56,7 @@ use storage::{RequestCounts, Stores};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::model::{Item, LockFacts, RunFacts};
+use crate::model::{GivenUp, Item, LockFacts, RunFacts};
 use budget::Budget;
 use session::Session;
 pub use trouble::Failed;
@@ -304,17 +304,18 @@ impl Runners {
     }
 
     /// Carries out `Action::Settle`: reads the last reports of an attempt whose Job is over.
-    pub fn settle(&self, uid: &str, batch: u32, attempt: u32) {
+    /// `death` is how its workers died, if they could not say so themselves.
+    pub fn settle(&self, uid: &str, batch: u32, attempt: u32, death: Option<String>) {
         if let Some(session) = self.session(uid) {
-            session.settle(batch, attempt);
+            session.settle(batch, attempt, death);
         }
     }
 
     /// Carries out `Action::Seal`: lists the output against the plan, writes manifest and
-    /// sentinel.
-    pub fn seal(&self, uid: &str) {
+    /// sentinel. Shards of items that were given up have failed where nothing else is known.
+    pub fn seal(&self, uid: &str, given_up: Vec<GivenUp>) {
         if let Some(session) = self.session(uid) {
-            session.seal();
+            session.seal(given_up);
         }
     }
 

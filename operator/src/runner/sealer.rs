@@ -1,7 +1,7 @@
 //! Verifying and sealing: the output is listed against the plan and what workers recorded, a
 //! few footers are looked at, and then manifest and sentinel are written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt, stream};
@@ -14,13 +14,14 @@ use storage::state::shard_lines::ShardLine;
 use storage::{Error, ObjectMeta, Store};
 use time::OffsetDateTime;
 
+use super::book::NO_REASON;
 use super::failures::FailureReport;
 use super::footers::{Look, Reservoir, look_at};
 use super::lock;
 use super::session::Session;
 use super::trouble::{Failed, Remedy};
 use super::walk::{Verdict, Walk};
-use crate::model::{Item, SealFacts, SealTotals};
+use crate::model::{GivenUp, Item, SealFacts, SealTotals};
 
 const WHAT: &str = "verify and seal the output";
 /// Shards of the output whose footers are looked at.
@@ -30,10 +31,13 @@ const STEP: u64 = 10_000;
 /// Objects that wait for a look of their own, at most.
 const LOOKS_AT_ONCE: usize = 64;
 
-/// Verifies and seals the output of a session's run.
-pub(super) async fn seal(session: Arc<Session>) {
+/// Verifies and seals the output of a session's run. What `given_up` names and has left nothing
+/// else behind has failed.
+pub(super) async fn seal(session: Arc<Session>, given_up: Vec<GivenUp>) {
+    let given_up = reasons(&session, &given_up);
     loop {
-        match session.insist(WHAT, || guarded(&session).boxed()).await {
+        let attempt = || guarded(&session, &given_up).boxed();
+        match session.insist(WHAT, attempt).await {
             Ok(facts) => {
                 session.update(|known| known.seal = facts);
                 return;
@@ -50,12 +54,30 @@ pub(super) async fn seal(session: Arc<Session>) {
 }
 
 /// One of the few plans and seals that are made at a time.
-async fn guarded(session: &Session) -> Result<SealFacts, Failed> {
+async fn guarded(
+    session: &Session,
+    given_up: &BTreeMap<Item, String>,
+) -> Result<SealFacts, Failed> {
     let _leave = session.budget.heavy().await;
-    attempt(session).await
+    attempt(session, given_up).await
 }
 
-async fn attempt(session: &Session) -> Result<SealFacts, Failed> {
+/// Why each item was given up, in the words of its own last worker if it had any.
+fn reasons(session: &Session, given_up: &[GivenUp]) -> BTreeMap<Item, String> {
+    let book = lock(&session.book);
+    let items = given_up.iter().flat_map(|all| {
+        let shared = all.reason.as_deref().unwrap_or(NO_REASON);
+        all.items.iter().map(move |item| (*item, shared))
+    });
+    items
+        .map(|(item, shared)| (item, book.reason_of(item.0).unwrap_or(shared).to_owned()))
+        .collect()
+}
+
+async fn attempt(
+    session: &Session,
+    given_up: &BTreeMap<Item, String>,
+) -> Result<SealFacts, Failed> {
     let output = session.output()?;
     let main = session.stores().open(&session.hold.main)?;
     let Some(plan) = PlanSummary::read(&*output, &session.run).await? else {
@@ -72,6 +94,7 @@ async fn attempt(session: &Session) -> Result<SealFacts, Failed> {
         kept: plan.kept.unwrap_or_default(),
         made: Totals::default(),
         failures: FailureReport::new(&session.run, &session.hold.digest),
+        given_up,
         missing: BTreeSet::new(),
         missing_shards: 0,
         first_missing: None,
@@ -108,6 +131,8 @@ struct Tally<'a> {
     kept: Totals,
     made: Totals,
     failures: FailureReport,
+    /// Items that are not tried again, and why.
+    given_up: &'a BTreeMap<Item, String>,
     /// Items to be done again.
     missing: BTreeSet<Item>,
     missing_shards: u64,
@@ -131,7 +156,14 @@ impl Tally<'_> {
                 }
             }
             Verdict::Failed(reason) => self.failures.add(path, reason),
-            Verdict::Missing(chunk, words) => self.add_missing(chunk, words),
+            Verdict::Missing(chunk, words) => self.add_missing(path, chunk, words),
+            Verdict::Unrecorded(chunk, words) => match self.why_given_up(chunk) {
+                Some(reason) => {
+                    let way_out = "it was published all the same; another run takes it over";
+                    self.failures.add(path, format!("{reason}; {way_out}"));
+                }
+                None => self.add_missing(path, chunk, words),
+            },
             Verdict::Gone(line) if self.kept.shards > 0 => {
                 self.gone.push(line);
                 if self.gone.len() >= LOOKS_AT_ONCE {
@@ -151,7 +183,16 @@ impl Tally<'_> {
         self.sample.offer(|| (object, line));
     }
 
-    fn add_missing(&mut self, chunk: u64, words: String) {
+    /// Why the item of a chunk is not tried again; `None` if it is.
+    fn why_given_up(&self, chunk: u64) -> Option<String> {
+        let item = lock(&self.session.book).item_of(chunk)?;
+        self.given_up.get(&item).cloned()
+    }
+
+    fn add_missing(&mut self, path: String, chunk: u64, words: String) {
+        if let Some(reason) = self.why_given_up(chunk) {
+            return self.failures.add(path, reason);
+        }
         let item = lock(&self.session.book).item_of(chunk);
         self.missing.insert(item.unwrap_or((chunk, chunk + 1)));
         self.missing_shards += 1;
@@ -169,7 +210,7 @@ impl Tally<'_> {
                 None => self.add_whole(object, line),
                 Some(fault) => {
                     let words = format!("{} is another than was reported: {fault}", line.path);
-                    self.add_missing(chunk, words);
+                    self.add_missing(line.path, chunk, words);
                 }
             }
         }

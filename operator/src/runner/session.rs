@@ -24,7 +24,7 @@ use super::trouble::{self, Failed, Remedy};
 use super::{
     Attempt, Hold, JobKey, Pace, RunnerError, follower, lock, lock::keep, planner, sealer, settle,
 };
-use crate::model::{LockFacts, PlanFacts, RunFacts, SealFacts};
+use crate::model::{GivenUp, LockFacts, PlanFacts, RunFacts, SealFacts};
 
 /// How long a task that panicked rests before what it did may be asked for again.
 const REST_AFTER_PANIC: Duration = Duration::from_secs(30);
@@ -455,14 +455,17 @@ impl Session {
         });
     }
 
-    pub(super) fn settle(self: &Arc<Self>, batch: u32, attempt: u32) {
+    pub(super) fn settle(self: &Arc<Self>, batch: u32, attempt: u32, death: Option<String>) {
         let is_new = self.writer().is_some() && lock(&self.book).ask_to_settle(batch, attempt);
         if is_new {
-            self.spawn(SETTLE, settle::settle(Arc::clone(self), batch, attempt));
+            self.spawn(
+                SETTLE,
+                settle::settle(Arc::clone(self), batch, attempt, death),
+            );
         }
     }
 
-    pub(super) fn seal(self: &Arc<Self>) {
+    pub(super) fn seal(self: &Arc<Self>, given_up: Vec<GivenUp>) {
         if self.writer().is_none() {
             return;
         }
@@ -474,7 +477,7 @@ impl Session {
             }
         });
         if is_new {
-            self.spawn(SEAL, sealer::seal(Arc::clone(self)));
+            self.spawn(SEAL, sealer::seal(Arc::clone(self), given_up));
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) enum Verdict {
     Failed(String),
     /// The chunk has to be done again, in words why.
     Missing(u64, String),
+    /// The same, but something is there that nobody has told of.
+    Unrecorded(u64, String),
     /// It was in place when the run began, and is not any more; unless its main shard had gone.
     Gone(ShardLine),
     /// It is in place, or none of this run's affairs.
@@ -65,9 +67,15 @@ impl Found {
         let path = planned.path;
         let ours = self.recorded.filter(|recorded| recorded.part.run == *run);
         match (ours, self.output) {
-            (None, _) => {
+            (None, there) => {
                 let words = format!("no line of this run says what became of {path}");
-                Verdict::Missing(planned.chunk, words)
+                let old = planned.existing.map(|existing| existing.etag);
+                match there {
+                    Some(object) if old.as_ref() != Some(&object.etag) => {
+                        Verdict::Unrecorded(planned.chunk, words)
+                    }
+                    _ => Verdict::Missing(planned.chunk, words),
+                }
             }
             (Some(ours), _) if ours.line.status == ShardStatus::Failed => {
                 let reason = ours.line.reason;

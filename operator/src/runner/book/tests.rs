@@ -86,7 +86,7 @@ fn what_is_lost_is_settled_and_done_again() {
     assert!(book.ask_to_settle(0, 1));
     assert!(!book.ask_to_settle(0, 1));
     assert!(!book.ask_to_settle(0, 2), "no such attempt");
-    book.settle(0, 1, START);
+    book.settle(0, 1, None, START);
     let facts = book.batches();
     let settled = facts[0].attempts[0].settled.clone().unwrap();
     assert_eq!(settled.lost, [(10, 20), (20, 30)]);
@@ -122,7 +122,7 @@ fn the_reason_that_says_most_is_told() {
         ended.reason = Some(reason.to_owned());
         add(&mut book, &ended);
         book.forget_requests();
-        book.settle(0, 1, START);
+        book.settle(0, 1, None, START);
         let settled = book.batches()[0].attempts[0].settled.clone().unwrap();
         let told = (settled.reason.as_deref(), settled.is_permanent);
         assert_eq!(told, (Some(reason), is_permanent), "{number}");
