@@ -227,7 +227,11 @@ impl Book {
         };
         let old = item.report.as_ref();
         let old = old.filter(|old| old.is_of_the_same_worker(&new));
-        let (finished_before, rows_before) = old.map_or((0, 0), |old| (old.finished, old.rows));
+        let (finished_before, rows_before) = match old {
+            Some(old) => (old.finished, old.rows),
+            // What it found in place is none of its work.
+            None => (0, found_rows(&report.counts)),
+        };
         // Both by the clock of the worker, which may be another than ours.
         let since_ms = old.map_or(new.started_ms, |old| old.updated_ms);
         let worked_ms = new.updated_ms.saturating_sub(since_ms);
@@ -561,6 +565,13 @@ fn hash(worker: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     worker.hash(&mut hasher);
     hasher.finish()
+}
+
+/// About as many rows as the shards have that a worker found in place.
+fn found_rows(counts: &Counts) -> u64 {
+    let found = u128::from(counts.shards_skipped);
+    let all = (found + u128::from(counts.shards_done)).max(1);
+    u64::try_from(u128::from(counts.rows) * found / all).unwrap_or(u64::MAX)
 }
 
 /// When the worker of a report began: its report begins once its first shard can be taken.

@@ -108,25 +108,75 @@ fn what_is_lost_is_settled_and_done_again() {
     assert_eq!(book.unfinished(), [20]);
 }
 
+fn ended(item: Item, attempt: u32, reason: &str, state: ChunkState) -> ChunkReport {
+    let mut ended = report(item, attempt, "a", 0, 0);
+    ended.state = state;
+    ended.reason = Some(reason.to_owned());
+    ended
+}
+
 #[test]
 fn the_reason_that_says_most_is_told() {
-    let mut book = book(&[(0, 10), (10, 20), (20, 30)]);
-    let reports = [
-        ((0, 10), ChunkState::Stopped, "told to stop", false),
-        ((10, 20), ChunkState::Failed, "the store is away", false),
-        ((20, 30), ChunkState::Failed, "the index is gone", true),
-    ];
-    for (number, (item, state, reason, is_permanent)) in reports.into_iter().enumerate() {
-        let mut ended = report(item, 1, "a", 0, 0);
-        (ended.state, ended.is_permanent) = (state, is_permanent);
-        ended.reason = Some(reason.to_owned());
-        add(&mut book, &ended);
+    let mut book = book(&[(0, 10), (10, 20)]);
+    let reason = |book: &mut Book| {
         book.forget_requests();
-        book.settle(0, 1, None, START);
+        book.settle(0, 1, Some("OOMKilled (exit 137)"), START);
         let settled = book.batches()[0].attempts[0].settled.clone().unwrap();
-        let told = (settled.reason.as_deref(), settled.is_permanent);
-        assert_eq!(told, (Some(reason), is_permanent), "{number}");
-    }
+        assert_eq!(settled.lost_shards, 20);
+        settled.reason.unwrap()
+    };
+    assert_eq!(reason(&mut book), "its workers died: OOMKilled (exit 137)");
+    let stopped = ended((0, 10), 1, "told to stop", ChunkState::Stopped);
+    add(&mut book, &stopped);
+    assert_eq!(reason(&mut book), "told to stop");
+    let failed = ended((10, 20), 1, "the store is away", ChunkState::Failed);
+    add(&mut book, &failed);
+    assert_eq!(reason(&mut book), "the store is away");
+}
+
+/// Of its batch it gives up that item alone, and a restart of the operator forgets nothing.
+#[test]
+fn an_item_that_can_not_be_done_has_failed() {
+    let mut book = book(&[(0, 10), (10, 20), (20, 30)]);
+    add(&mut book, &report((0, 10), 1, "a", 10, 0));
+    let mut hopeless = ended((20, 30), 1, "the index is gone", ChunkState::Failed);
+    hopeless.is_permanent = true;
+    hopeless.counts.shards_done = 3;
+    add(&mut book, &hopeless);
+    assert_eq!(book.unfinished(), [10]);
+    book.settle(0, 1, None, START);
+    let facts = book.batches();
+    let settled = facts[0].attempts[0].settled.as_ref().unwrap();
+    assert_eq!(settled.lost, [(10, 20)]);
+    let given_up = GivenUpItems {
+        items: vec![(20, 30)],
+        reason: Some("the index is gone".to_owned()),
+        is_permanent: true,
+    };
+    assert_eq!(facts[0].given_up, given_up);
+    assert_eq!(book.reason_of(20), Some("the index is gone"));
+    let progress = book.progress();
+    assert_eq!((progress.done, progress.failed), (13, 7));
+    let note = FailureNote {
+        path: "shards 20 to 29 of the plan".to_owned(),
+        reason: "the index is gone".to_owned(),
+    };
+    assert_eq!(progress.failures, [note]);
+    book.add_batch(&batch(0, 2, &[(10, 20)]));
+    assert_eq!(book.batches()[0].given_up, given_up);
+}
+
+/// An item that was tried often enough stays given up when others of its batch are made again.
+#[test]
+fn an_item_that_a_later_attempt_goes_without_is_given_up() {
+    let mut book = book(&[(0, 10), (10, 20), (20, 30)]);
+    add(&mut book, &report((0, 10), 1, "a", 10, 0));
+    add(&mut book, &report((20, 30), 1, "b", 4, 0));
+    assert_eq!(book.batches()[0].given_up, GivenUpItems::default());
+    book.add_batch(&batch(0, 2, &[(0, 10)]));
+    let given_up = book.batches()[0].given_up.clone();
+    assert_eq!(given_up.items, [(10, 20), (20, 30)]);
+    assert!(!given_up.is_permanent);
 }
 
 #[test]
@@ -152,20 +202,24 @@ fn requests_that_were_interrupted_can_be_made_again() {
 fn speed_is_what_was_finished_between_looks() {
     let mut book = book(&[(0, 10), (10, 20)]);
     let at = |seconds| START + Duration::from_secs(seconds);
-    add(&mut book, &report((0, 10), 1, "a", 5, 0));
-    book.end_look(at(0));
-    add(&mut book, &report((0, 10), 1, "a", 7, 1));
-    add(&mut book, &report((10, 20), 1, "b", 0, 0));
-    book.end_look(at(10));
+    let told = |mut report: ChunkReport, began: u64, updated: u64| {
+        (report.started_at, report.updated_at) = (at(began), at(updated));
+        report
+    };
+    add(&mut book, &told(report((0, 10), 1, "a", 5, 0), 0, 100));
+    book.end_look(at(100));
+    add(&mut book, &told(report((0, 10), 1, "a", 7, 1), 0, 106));
+    add(&mut book, &told(report((10, 20), 1, "b", 0, 0), 102, 108));
+    book.end_look(at(110));
     let progress = book.progress();
     assert_eq!(progress.window_shards, 3);
-    assert_eq!((progress.window_rows, progress.window_workers), (20, 1));
+    assert_eq!((progress.window_rows, progress.window_workers), (20, 1.2));
     assert!((progress.window_seconds - 10.0).abs() < 1e-9);
-    // Another worker begins the item again: what it made counts from nothing.
-    add(&mut book, &report((0, 10), 1, "c", 2, 0));
-    book.end_look(at(20));
+    // Another pod of the same index, which has its name, begins the item again.
+    add(&mut book, &told(report((0, 10), 1, "a", 2, 0), 112, 118));
+    book.end_look(at(120));
     let progress = book.progress();
-    assert_eq!((progress.window_shards, progress.window_workers), (5, 2));
+    assert_eq!((progress.window_shards, progress.window_workers), (5, 0.9));
     assert_eq!(
         (progress.done, progress.failed),
         (7, 1),
@@ -173,6 +227,40 @@ fn speed_is_what_was_finished_between_looks() {
     );
     book.rest();
     assert_eq!(book.progress().window_shards, 0);
+}
+
+/// What a worker has found in place is no work of its own.
+#[test]
+fn shards_that_were_found_are_no_speed() {
+    let mut book = book(&[(0, 10)]);
+    book.end_look(START);
+    let mut resumed = report((0, 10), 1, "a", 2, 0);
+    resumed.counts.shards_skipped = 6;
+    resumed.counts.rows = 80;
+    add(&mut book, &resumed);
+    book.end_look(START + Duration::from_secs(10));
+    let progress = book.progress();
+    assert_eq!((progress.window_shards, progress.window_rows), (2, 20));
+}
+
+/// A worker begins before its report does: by what it says that its start has cost.
+#[test]
+fn a_worker_is_at_work_while_it_starts() {
+    let mut begun = report((0, 10), 1, "a", 2, 0);
+    begun.started_at = START + Duration::from_secs(6);
+    begun.updated_at = START + Duration::from_secs(9);
+    for (start, workers) in [(4.0, 0.7), (f64::NAN, 0.3), (1e300, 0.3)] {
+        let mut book = Book::new(Duration::from_secs(300));
+        book.add_batch(&batch(0, 1, &[(0, 10)]));
+        book.end_look(START);
+        begun.counts.seconds.start = start;
+        add(&mut book, &begun);
+        book.end_look(START + Duration::from_secs(10));
+        assert!(
+            (book.progress().window_workers - workers).abs() < 1e-9,
+            "{start}"
+        );
+    }
 }
 
 #[test]
