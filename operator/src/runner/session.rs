@@ -24,7 +24,7 @@ use super::trouble::{self, Failed, Remedy};
 use super::{
     Attempt, Hold, JobKey, Pace, RunnerError, follower, lock, lock::keep, planner, sealer, settle,
 };
-use crate::model::{GivenUp, LockFacts, PlanFacts, RunFacts, SealFacts};
+use crate::model::{BatchFacts, GivenUp, LockFacts, PlanFacts, RunFacts, SealFacts};
 
 /// How long a task that panicked rests before what it did may be asked for again.
 const REST_AFTER_PANIC: Duration = Duration::from_secs(30);
@@ -36,6 +36,11 @@ const FOLLOW: &str = "follow the run";
 const PLAN: &str = "make the plan";
 const SETTLE: &str = "settle an attempt";
 const SEAL: &str = "seal the output";
+
+/// Number of attempts at all batches.
+fn attempts(batches: &[BatchFacts]) -> usize {
+    batches.iter().map(|batch| batch.attempts.len()).sum()
+}
 
 /// The work on one run.
 #[derive(Debug)]
@@ -165,6 +170,11 @@ impl Session {
             (book.batches(), book.progress())
         };
         self.update(|facts| {
+            // What is missing is being made again.
+            let is_started = attempts(&batches) > attempts(&facts.batches);
+            if is_started && matches!(facts.seal, SealFacts::Missing { .. }) {
+                facts.seal = SealFacts::None;
+            }
             facts.batches = batches;
             facts.progress = progress;
         });
@@ -387,6 +397,9 @@ impl Session {
             return Err(not_held());
         }
         let (batch, number) = (attempt.batch, attempt.attempt);
+        if lock(&self.starting).contains(&(batch, number)) {
+            return Ok(false);
+        }
         match lock(&self.book).has_attempt(batch, number, &attempt.items) {
             Some(true) => return Ok(true),
             Some(false) => {
@@ -423,13 +436,10 @@ impl Session {
         match written {
             Ok(written) => {
                 lock(&self.book).add_batch(&written);
-                lock(&self.starting).remove(&attempt);
                 self.publish_items();
-                self.update(|facts| {
-                    if matches!(facts.seal, SealFacts::Missing { .. }) {
-                        facts.seal = SealFacts::None;
-                    }
-                });
+                lock(&self.starting).remove(&attempt);
+                // Whoever was woken by the facts may have asked too early.
+                self.announce();
                 self.items_changed.notify_one();
             }
             Err(error) => {
