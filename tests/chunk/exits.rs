@@ -243,7 +243,7 @@ fn what_can_never_work_is_told() {
     broken(
         &job,
         Some(&text.replace("/index/", "/nothing/")),
-        &["/nothing/"],
+        &["somebody has replaced the manifest"],
     );
 
     let unset = Worker::new(&["chunk"]).environment(&place.environment());

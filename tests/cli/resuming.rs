@@ -190,9 +190,12 @@ fn what_cannot_be_parsed_and_is_not_ours_is_never_replaced() {
     let before = fixture.files("out");
     let whole = &fixture.shards("out")[&path(6)];
     let place = fixture.path("out").join(path(6));
-    let mut sealed = whole[..whole.len() - 600].to_vec();
+    let ours = b"sidecarjob.";
+    let provenance = whole.windows(ours.len()).position(|bytes| bytes == ours);
+    let columns = &whole[..provenance.expect("our footer") - 16];
+    let mut sealed = columns.to_vec();
     sealed.extend(b"PARE");
-    let mut strange = whole[..whole.len() - 600].to_vec();
+    let mut strange = columns.to_vec();
     strange.extend(b"\xff\xff\x00\x00PAR1");
     for foreign in [&b"garbage"[..], &sealed, &strange, b"PK\x03\x04 an archive"] {
         std::fs::write(&place, foreign).expect("write");

@@ -76,6 +76,7 @@ fn verdicts() {
     let of_another = recorded(earlier, "other", ShardStatus::Done);
     let (there, other) = (object("o"), object("p"));
     let missing = |verdict: &Verdict| matches!(verdict, Verdict::Missing(7, _));
+    let unrecorded = |verdict: &Verdict| matches!(verdict, Verdict::Unrecorded(7, _));
     // Whether it was planned, what is there, what was recorded, and whether the verdict is right.
     type Case<'a> = (
         &'a str,
@@ -102,14 +103,14 @@ fn verdicts() {
             true,
             Some(&there),
             None,
-            &missing,
+            &unrecorded,
         ),
         (
             "only an earlier run says so",
             true,
             Some(&there),
             Some(&done_before),
-            &missing,
+            &unrecorded,
         ),
         ("failed", true, None, Some(&failed), &|verdict| {
             *verdict == Verdict::Failed("broken".to_owned())
