@@ -193,9 +193,13 @@ fn a_write_does_not_follow_a_linked_folder_out_of_the_prefix() {
     }
     symlink(fixture.path("elsewhere"), fixture.path("out/source_a")).expect("a link");
     symlink(fixture.path("nowhere"), fixture.path("out/source_b")).expect("a link");
+    // What is behind a link that leads nowhere can't be told from nothing.
+    let ended = fixture.run(&fixture.join()).expect(2);
+    ended.says(&["out/source_b", "leads nowhere"]);
+    std::fs::remove_file(fixture.path("out/source_b")).expect("a link");
     let ended = fixture.run(&fixture.join()).expect(1);
     assert!(
-        ended.stdout.contains("4 made, 0 there already, 8 failed"),
+        ended.stdout.contains("8 made, 0 there already, 4 failed"),
         "{}",
         ended.stdout
     );
@@ -207,11 +211,9 @@ fn a_write_does_not_follow_a_linked_folder_out_of_the_prefix() {
     assert!(fixture.files("elsewhere").is_empty());
     assert!(!fixture.path("nowhere").exists());
     // A link that stays inside is a folder like any other.
-    for link in ["out/source_a", "out/source_b"] {
-        std::fs::remove_file(fixture.path(link)).expect("a link");
-    }
+    std::fs::remove_file(fixture.path("out/source_a")).expect("a link");
     std::fs::create_dir(fixture.path("out/real")).expect("a folder");
-    symlink("real", fixture.path("out/source_b")).expect("a link");
+    symlink("real", fixture.path("out/source_a")).expect("a link");
     fixture.run(&fixture.join()).expect(0);
     assert_eq!(fixture.files("out/real").len(), 4);
 

@@ -65,7 +65,7 @@ impl World {
                 return done;
             }
             // What is only asked for again changes nothing.
-            if !matches!(action, Action::Hold { .. }) {
+            if !matches!(action, Action::Hold { .. } | Action::Abandon { .. }) {
                 done.actions += 1;
             }
             if !self.act(uid, action) {
