@@ -19,7 +19,7 @@ fn start_slow(place: &Place, proxy: &FaultProxy, output: &str) -> Running {
 
 fn slow_proxy(place: &Place) -> FaultProxy {
     let proxy = FaultProxy::start(place.server().address(), 3);
-    let delay = Fault::Delay(Duration::from_millis(400));
+    let delay = Fault::Delay(Duration::from_millis(1500));
     proxy.add(Rule::once("PUT", "/source_", delay).one_in(1));
     proxy
 }

@@ -157,8 +157,13 @@ impl Place {
                 .extend(more.as_object().unwrap().clone());
             json!({"mergeFromSidecar": step})
         };
-        let columns = json!([{"name": "score_dqm", "type": "dqm_v1"}, {"name": "score_aes", "type": "score_v1"}]);
-        // No declaration for the texts: a shard without that sibling is to lack them, as theirs.
+        // Shards without the sibling of the texts have them, too, without a value.
+        let columns = json!([
+            {"name": "score_dqm", "type": "dqm_v1"},
+            {"name": "score_aes", "type": "score_v1"},
+            {"name": "caption", "type": "string"},
+            {"name": "ocr_text", "type": "string"},
+        ]);
         let pipeline = json!([
             step(
                 "score_dqm",

@@ -170,7 +170,9 @@ fn find() -> Option<(PathBuf, tempfile::TempDir, PathBuf)> {
     let corpus = shared_folder("SIDECARJOB_CORPORA", "corpora")?.join("parquet-testing");
     let folder = tempfile::tempdir().unwrap();
     let texts = folder.path().join("texts.jsonl");
-    std::fs::write(&texts, "{\"key\": \"of no row\", \"added\": \"text\"}\n").unwrap();
+    // Keys of either kind, so that they can match whatever main's are.
+    let lines = "{\"key\": \"of no row\", \"added\": \"text\"}\n{\"key\": -987654321012, \"added\": \"text\"}\n";
+    std::fs::write(&texts, lines).unwrap();
     Some((corpus, folder, texts))
 }
 
