@@ -41,6 +41,13 @@ def equal(ours, theirs):
         for name in sorted(set(left.column_names) - set(right.column_names)):
             assert left.column(name).null_count == left.num_rows, (shard, name)
             left = left.drop_columns([name])
+        # Declared columns come in the order of their declarations.
+        left = left.select(right.column_names)
+        # Theirs have no type where every value is null.
+        for place, field in enumerate(right.schema):
+            if pa.types.is_null(field.type):
+                field = left.schema.field(field.name)
+                right = right.set_column(place, field, right.column(field.name).cast(field.type))
         assert left.schema.equals(right.schema), (shard, left.schema, right.schema)
         for name in left.column_names:
             assert left.column(name).equals(right.column(name)), (shard, name)

@@ -162,6 +162,7 @@ impl Place {
             {"name": "score_dqm", "type": "dqm_v1"},
             {"name": "score_aes", "type": "score_v1"},
             {"name": "caption", "type": "string"},
+            {"name": "detailed_description", "type": "string"},
             {"name": "ocr_text", "type": "string"},
         ]);
         let pipeline = json!([
