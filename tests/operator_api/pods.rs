@@ -34,8 +34,6 @@ struct Shared {
     begun: HashSet<String>,
     /// Pods to take on; the others stay pending.
     limit: usize,
-    /// Workers of the next pods that hang as soon as they are started.
-    hanging: usize,
 }
 
 struct Running {
@@ -79,11 +77,6 @@ impl PodRunner {
 
     pub fn set_limit(&self, limit: usize) {
         self.shared.lock().unwrap().limit = limit;
-    }
-
-    /// The workers of the next pods, so many, hang as soon as they are started.
-    pub fn hang(&self, count: usize) {
-        self.shared.lock().unwrap().hanging = count;
     }
 
     /// Pods that were begun so far.
@@ -203,10 +196,6 @@ impl Kubelet {
             .unwrap();
         {
             let mut shared = self.shared.lock().unwrap();
-            if shared.hanging > 0 {
-                shared.hanging -= 1;
-                kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
-            }
             let running = Running {
                 child,
                 message,

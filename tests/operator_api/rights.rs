@@ -15,9 +15,10 @@ use crate::sidecar_jobs::{delete, is_true};
 /// Rights that not every run's requests show: why they are there is said beside them. A Job is read
 /// before a further attempt only if a worker of the one before had begun; events and Workloads are
 /// listed while a Job stands still; pods are deleted if they hang.
-const UNSEEN: [(&str, &str); 5] = [
+const UNSEEN: [(&str, &str); 6] = [
     ("events", "list"),
     ("jobs", "get"),
+    ("namespaces", "get"),
     ("pods", "delete"),
     ("sidecarjobs/finalizers", "update"),
     ("workloads", "list"),
@@ -76,6 +77,15 @@ async fn do_everything(place: &Place) {
     });
     place.create(&place.job("photos", &root, &spec)).await;
     place.wait_until_under_way("photos").await;
+    let jobs = place.jobs();
+    let active = async || {
+        let jobs = jobs.list(&ListParams::default()).await.unwrap();
+        jobs.items.into_iter().find(|job| {
+            let status = job.status.clone().unwrap_or_default();
+            status.active.is_some_and(|active| active > 0)
+        })
+    };
+    eventually("a Job is under way", &active).await;
     // Suspended and resumed, which patches Jobs, whose reasons give the same event twice.
     for suspend in [true, false, true, false] {
         place
@@ -88,15 +98,7 @@ async fn do_everything(place: &Place) {
             .await;
     }
     // A deleted Job makes a further attempt, before which the API server is asked.
-    let jobs = place.jobs();
-    let job = eventually("a Job is under way", async || {
-        let jobs = jobs.list(&ListParams::default()).await.unwrap();
-        jobs.items.into_iter().find(|job| {
-            let status = job.status.clone().unwrap_or_default();
-            status.active.is_some_and(|active| active > 0)
-        })
-    })
-    .await;
+    let job = eventually("a Job is under way", &active).await;
     let name = job.metadata.name.unwrap();
     delete(&jobs, &name, &DeleteParams::background()).await;
     pods.set_limit(4);

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::operator::{Operator, Start};
+use crate::operator::Operator;
 use crate::place::{LIMIT, Place, eventually};
 use crate::pods::PodRunner;
 use crate::sidecar_jobs::{is_true, limit_pods, phase, words};
@@ -285,24 +285,4 @@ async fn a_queue_says_why_a_job_waits_and_how_many_workers_it_lets_in() {
     })
     .await;
     assert!(!is_true(&object, "Queued"));
-}
-
-#[tokio::test]
-async fn a_worker_that_hangs_is_replaced() {
-    let Some(place) = Place::new("hung").await else {
-        return;
-    };
-    let root = place.dataset("d", 6);
-    let start = Start::new(&place).argument("--silent-seconds=30");
-    let operator = start.begin().await;
-    operator.wait_for("leader").await;
-    let pods = PodRunner::begin(&place);
-    pods.hang(1);
-    let spec = json!({"throughput": {"maxWorkers": 1}});
-    place.create(&place.job("photos", &root, &spec)).await;
-    let object = place.wait_for_end("photos").await;
-    assert_eq!(phase(&object), "Succeeded", "{:#}", json!(object.status));
-    let events = place.events("photos").await;
-    let told = events.iter().any(|(reason, _)| reason == "WorkerSilent");
-    assert!(told, "{events:?}");
 }
