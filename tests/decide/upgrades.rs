@@ -16,10 +16,17 @@ const POLICIES: [&str; 3] = ["Reject", "Rerun", "NewPrefix"];
 /// default image had been installed since.
 fn upgrade(scene: &mut Scene) {
     if scene.object.spec.on_spec_change == crds::OnSpecChange::NewPrefix {
-        let status = scene.object.status.as_mut().unwrap();
+        let status = scene.object.status.as_mut().expect("it is there");
         status.output = Some(format!("{OUTPUT}run=ffffffffffff/"));
     }
-    let run = scene.object.status.as_mut().unwrap().run.as_mut().unwrap();
+    let run = scene
+        .object
+        .status
+        .as_mut()
+        .expect("it is there")
+        .run
+        .as_mut()
+        .expect("it is there");
     run.pipeline_digest = Some(OTHER_DIGEST.to_owned());
     scene.settings.worker_image = "worker:2".to_owned();
 }
@@ -27,7 +34,14 @@ fn upgrade(scene: &mut Scene) {
 /// The same of a release that kept nothing with its runs.
 fn upgrade_from_the_first(scene: &mut Scene) {
     upgrade(scene);
-    let run = scene.object.status.as_mut().unwrap().run.as_mut().unwrap();
+    let run = scene
+        .object
+        .status
+        .as_mut()
+        .expect("it is there")
+        .run
+        .as_mut()
+        .expect("it is there");
     run.spec_hash = None;
     run.image = None;
     run.main_prefix = None;
@@ -91,14 +105,21 @@ fn a_run_lives_through_an_upgrade() {
             scene.facts().batches[0].attempts[0].ended = 3;
             scene.lose(0, &[(75, 100)]);
             let (image, arguments) = started(&scene.act()).expect("a further attempt");
-            let expected = match scene.status().run.as_ref().unwrap().image.as_deref() {
+            let expected = match scene
+                .status()
+                .run
+                .as_ref()
+                .expect("it is there")
+                .image
+                .as_deref()
+            {
                 Some("worker:1") => "worker:1",
                 // Nobody has kept what it was.
                 _ => "worker:2",
             };
             assert_eq!(image, expected);
             let digest = arguments.iter().position(|found| found == "--digest");
-            assert_eq!(arguments[digest.unwrap() + 1], OTHER_DIGEST);
+            assert_eq!(arguments[digest.expect("it is there") + 1], OTHER_DIGEST);
         }
     }
 }
@@ -119,7 +140,10 @@ fn the_image_of_a_run_is_that_with_which_it_was_planned() {
     scene.settings.worker_image = "worker:2".to_owned();
     scene.annotate("sidecarjob.dev/rerun-requested-at", "monday");
     scene.step();
-    assert_eq!(scene.status().run.as_ref().unwrap().image, None);
+    assert_eq!(
+        scene.status().run.as_ref().expect("it is there").image,
+        None
+    );
 }
 
 /// Pods that die are not made anew for the sake of another default image.
@@ -146,7 +170,7 @@ fn an_ended_run_stays_ended() {
             assert_eq!(scene.actions(&decision), ["Abandon"]);
             assert!(decision.events.is_empty(), "{:?}", decision.events);
             assert_eq!(scene.status().conditions, before.conditions, "{policy}");
-            assert_eq!(scene.run(), before.run.unwrap().name);
+            assert_eq!(scene.run(), before.run.expect("it is there").name);
             // Written once, and not again.
             let written = scene.status().clone();
             scene.wait(1000);
@@ -185,7 +209,12 @@ fn what_is_not_planned_yet_begins_anew_with_the_new_release() {
     scene.wait(1);
     scene.step();
     assert_ne!(scene.run(), run);
-    let digest = scene.status().run.clone().unwrap().pipeline_digest;
+    let digest = scene
+        .status()
+        .run
+        .clone()
+        .expect("it is there")
+        .pipeline_digest;
     assert_ne!(digest.as_deref(), Some(OTHER_DIGEST));
 }
 
@@ -211,8 +240,8 @@ fn a_run_comes_after_the_one_before_though_the_clock_is_behind() {
         assert!(run > last, "{run} after {last}");
         last = run;
         let end = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(scene.now);
-        let status = scene.object.status.as_mut().unwrap();
-        status.run.as_mut().unwrap().finished_at = Some(end);
+        let status = scene.object.status.as_mut().expect("it is there");
+        status.run.as_mut().expect("it is there").finished_at = Some(end);
     }
 }
 
@@ -237,7 +266,7 @@ fn a_run_is_judged_by_the_spec_that_it_began_with() {
         assert!(first.starts_with("Start 0/1 [0-1 "), "{change}: {first}");
         scene.finish(0);
         scene.step();
-        let judged = scene.status().canary.clone().unwrap();
+        let judged = scene.status().canary.clone().expect("it is there");
         assert_eq!(judged.passed, Some(false), "{change}");
         assert!(judged.match_rate.is_some(), "{change}");
     }
@@ -250,7 +279,7 @@ fn the_match_share_stays_that_of_the_run() {
     scene.finish(0);
     scene.apply(without_join());
     scene.step();
-    let rows = scene.status().rows.clone().unwrap();
+    let rows = scene.status().rows.clone().expect("it is there");
     assert!(rows.looked_up > 0 && rows.match_share.is_some(), "{rows:?}");
 }
 
@@ -268,22 +297,28 @@ fn operator_and_workers_of_a_run_stay_with_one_endpoint() {
     assert_eq!(stalled.as_deref(), Some("True SpecChangedAfterStart"));
     let found = scene.status().conditions.iter();
     let message = found.into_iter().find(|found| found.type_ == "Stalled");
-    assert!(message.unwrap().message.contains("spec.storage"));
+    assert!(
+        message
+            .expect("it is there")
+            .message
+            .contains("spec.storage")
+    );
     let Some(Action::Start { job, .. }) = decision.actions.last() else {
         panic!("{decision:?}");
     };
-    let template = serde_json::to_value(&job.spec.as_ref().unwrap().template).unwrap();
+    let template = serde_json::to_value(&job.spec.as_ref().expect("it is there").template)
+        .expect("it is there");
     let env = &template["spec"]["containers"][0]["env"];
     let variable = |name: &str| {
-        let all = env.as_array().unwrap().iter();
+        let all = env.as_array().expect("it is there").iter();
         all.into_iter().find(|found| found["name"] == name).cloned()
     };
     assert_eq!(
-        variable("AWS_ENDPOINT_URL_S3").unwrap()["value"],
+        variable("AWS_ENDPOINT_URL_S3").expect("it is there")["value"],
         "http://first"
     );
     // Credentials may be exchanged at any time.
-    let key = variable("AWS_ACCESS_KEY_ID").unwrap();
+    let key = variable("AWS_ACCESS_KEY_ID").expect("it is there");
     assert_eq!(key["valueFrom"]["secretKeyRef"]["name"], "others");
     let operators = operator::model::frozen::storage(&scene.object);
     assert_eq!(operators.endpoint.as_deref(), Some("http://first"));
@@ -312,7 +347,13 @@ fn an_endpoint_is_corrected_before_there_is_a_plan_or_by_another_run() {
     scene.wait(1);
     scene.step();
     assert_ne!(scene.run(), run);
-    let storage = scene.status().run.clone().unwrap().storage.unwrap();
+    let storage = scene
+        .status()
+        .run
+        .clone()
+        .expect("it is there")
+        .storage
+        .expect("it is there");
     assert_eq!(storage.endpoint.as_deref(), Some("http://right"));
 
     let rerun = json!({"storage": {"endpoint": "http://wrong"}, "onSpecChange": "Rerun"});
