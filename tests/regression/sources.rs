@@ -252,7 +252,8 @@ fn a_side_input_that_was_replaced_makes_its_shards_anew() {
             );
         }
     };
-    let kinds: [(Write, fn(&Fixture) -> String); 3] = [
+    type Text = fn(&Fixture) -> String;
+    let kinds: [(Write, Text); 3] = [
         (index, |fixture| join(fixture, "i.parquet")),
         (lines, |fixture| captions(fixture, "c.jsonl")),
         (siblings, merge),
