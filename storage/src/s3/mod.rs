@@ -117,9 +117,6 @@ impl Store for S3Store {
     }
 
     async fn find(&self, keys: &[String]) -> Result<Vec<ObjectMeta>> {
-        for key in keys {
-            key::check(&self.uri, key)?;
-        }
         self.find_neighbours(keys).await
     }
 
