@@ -14,7 +14,7 @@ use super::suspend;
 use super::wanted::Wanted;
 use crate::build::labels;
 use crate::conditions::seconds;
-use crate::model::{Action, LockFacts, frozen};
+use crate::model::frozen;
 use crate::reasons::{self, types};
 
 /// Most outputs that an object remembers, and most digests of one. What was there before is
@@ -109,18 +109,7 @@ pub(super) fn rejected(wanted: &Wanted, run: &RunStatus, output: &str) -> (&'sta
 
 /// Stops the present run, then begins the other.
 pub(super) fn replace(draft: &mut Draft<'_>, wanted: Wanted) {
-    let observed = draft.observed;
-    for job in &observed.jobs {
-        draft.delete(job);
-    }
-    let is_released = observed
-        .run
-        .as_ref()
-        .is_none_or(|facts| facts.lock == LockFacts::Released);
-    if !is_released && observed.jobs.is_empty() {
-        draft.actions.push(Action::Release);
-    }
-    if !observed.jobs.is_empty() || !is_released {
+    if !draft.wind_down() {
         draft.look_again_in(5);
         return draft.stand(Standing::new(
             Phase::Pending,

@@ -136,6 +136,25 @@ impl<'a> Draft<'a> {
         self.standing = Some(standing);
     }
 
+    /// Deletes the Jobs, and gives up the lock after them: until its pods are gone, somebody
+    /// else's would meet them. Whether neither is left.
+    pub(super) fn wind_down(&mut self) -> bool {
+        let observed = self.observed;
+        for job in &observed.jobs {
+            self.delete(job);
+        }
+        let is_held = observed
+            .run
+            .as_ref()
+            .is_some_and(|facts| facts.lock != LockFacts::Released);
+        match (is_held, observed.jobs.is_empty()) {
+            (true, true) => self.actions.push(Action::Release),
+            (true, false) => self.look_again_in(5),
+            (false, _) => {}
+        }
+        !is_held && observed.jobs.is_empty()
+    }
+
     pub(super) fn delete(&mut self, job: &ObservedJob) {
         let is_asked = self
             .actions

@@ -8,7 +8,7 @@ use super::draft::{Draft, RESTING};
 use super::seal;
 use super::standing::{Course, Phase, Standing};
 use super::wanted::Wanted;
-use crate::model::{Action, LockFacts};
+use crate::model::Action;
 use crate::reasons::types;
 
 /// So long after the end of a run it is worth a look whether its lock was given up.
@@ -17,22 +17,9 @@ const LOCK_IS_LEFT_FOR_SECONDS: i64 = 900;
 pub(super) fn decide(draft: &mut Draft<'_>, run: &RunStatus, wanted: Result<Wanted, String>) {
     draft.requeue = RESTING;
     stay(draft);
-    let observed = draft.observed;
-    for job in &observed.jobs {
-        draft.delete(job);
-    }
-    let is_held = observed
-        .run
-        .as_ref()
-        .is_some_and(|facts| facts.lock != LockFacts::Released);
-    // The lock is given up last: until its pods are gone somebody else's would meet them.
-    if is_held && observed.jobs.is_empty() {
-        draft.actions.push(Action::Release);
-    } else if is_held {
-        draft.look_again_in(5);
-    }
+    let is_down = draft.wind_down();
     abandon(draft, run);
-    let is_free = observed.jobs.is_empty() && !is_held && !draft.is_suspended();
+    let is_free = is_down && !draft.is_suspended();
     match next(draft, run, wanted) {
         Next::Begin(wanted, terms) if is_free => begin::begin(draft, &wanted, &terms),
         // Whatever it waits for is told: an edit of the spec, the end of a Job, the lock.

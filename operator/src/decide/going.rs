@@ -2,23 +2,12 @@
 
 use super::draft::Draft;
 use super::standing::{Course, Phase, Standing};
-use crate::model::{Action, LockFacts};
 use crate::reasons;
 
 /// The Jobs go first: as long as one is there the Job controller keeps its ended pods for the sake
 /// of others in their place, which can't be made any more, and the namespace would never be gone.
 pub(super) fn decide(draft: &mut Draft<'_>) {
-    let observed = draft.observed;
-    for job in &observed.jobs {
-        draft.delete(job);
-    }
-    let is_held = observed
-        .run
-        .as_ref()
-        .is_some_and(|facts| facts.lock != LockFacts::Released);
-    if observed.jobs.is_empty() && is_held {
-        draft.actions.push(Action::Release);
-    }
+    draft.wind_down();
     draft.look_again_in(5);
     draft.stand(Standing::new(
         Phase::Pending,
