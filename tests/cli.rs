@@ -6,6 +6,8 @@ mod alignment;
 mod exits;
 #[path = "cli/fixture.rs"]
 mod fixture;
+#[path = "cli/foreign_lock.rs"]
+mod foreign_lock;
 #[path = "cli/manifests.rs"]
 mod manifests;
 #[path = "cli/outputs.rs"]

@@ -9,6 +9,8 @@ mod faults;
 #[allow(dead_code, reason = "shared with the tests of the command line")]
 #[path = "cli/fixture.rs"]
 mod fixture;
+#[path = "cli/foreign_lock.rs"]
+mod foreign_lock;
 #[allow(dead_code, reason = "shared with the tests of other programs' files")]
 #[path = "interop/worker.rs"]
 mod interop_worker;

@@ -203,14 +203,7 @@ pub fn check_lists(file: &ParquetFile, root: usize) -> Result<()> {
     let schema = file.metadata.file_metadata().schema_descr();
     for leaf in file.leaves_of(root) {
         if schema.column(leaf).max_rep_level() > 0 {
-            visit(
-                file,
-                leaf,
-                Count {
-                    leaf,
-                    counter: None,
-                },
-            )?;
+            check(file, leaf)?;
         }
     }
     Ok(())

@@ -3,30 +3,14 @@
 use rustix::process::Signal;
 
 use crate::fixture::Fixture;
+use crate::foreign_lock::{self, from_now};
 use crate::worker::{Ended, Running, Worker};
 use harness::dataset::path;
 
 /// A lock of another machine, from so many seconds ago, with this time to live.
-fn foreign_lock(fixture: &Fixture, seconds_ago: i64, ttl: i64) {
-    let stamp = |seconds: i64| {
-        let time = time::OffsetDateTime::now_utc() + time::Duration::seconds(seconds);
-        time.format(&time::format_description::well_known::Rfc3339)
-            .expect("a time")
-    };
-    let lock = serde_json::json!({
-        "version": 1,
-        "state": "held",
-        "holder": {"name": "shard-worker", "instance": "0123", "host": "another-machine", "pid": 4711},
-        "run": "20250601-101500-k3f7qa",
-        "digest": "00",
-        "epoch": 7,
-        "acquired_at": stamp(-seconds_ago),
-        "renewed_at": stamp(-seconds_ago),
-        "expires_at": stamp(ttl - seconds_ago),
-    });
-    let folder = fixture.path("out/_sidecar");
-    std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::write(folder.join("writer.json"), lock.to_string()).expect("write");
+fn hold(fixture: &Fixture, seconds_ago: i64, ttl: i64) {
+    let (renewed, expires) = (from_now(-seconds_ago), from_now(ttl - seconds_ago));
+    foreign_lock::lay(&fixture.path("out"), &renewed, &expires, 7);
 }
 
 fn lock_of(fixture: &Fixture) -> serde_json::Value {
@@ -105,7 +89,7 @@ fn three_when_the_output_is_not_what_it_should_be() {
 #[test]
 fn four_when_another_holds_the_prefix() {
     let fixture = Fixture::new();
-    foreign_lock(&fixture, 1, 60);
+    hold(&fixture, 1, 60);
     let before = lock_of(&fixture);
     let ended = fixture.run(&fixture.join()).expect(4);
     ended.says(&[
@@ -128,7 +112,7 @@ fn four_when_another_holds_the_prefix() {
 #[test]
 fn four_when_a_prefix_inside_is_held_before_anything_is_written() {
     let fixture = Fixture::new();
-    foreign_lock(&fixture, 1, 600);
+    hold(&fixture, 1, 600);
     std::fs::create_dir_all(fixture.path("out/inside")).expect("a folder");
     std::fs::rename(
         fixture.path("out/_sidecar"),
@@ -178,7 +162,7 @@ fn terminated(mut running: Running) -> Ended {
 #[test]
 fn a_hundred_and_forty_three_when_stopped() {
     let fixture = Fixture::new();
-    foreign_lock(&fixture, 10, 4);
+    hold(&fixture, 10, 4);
     let running = fixture.worker("run", &fixture.join()).start();
     terminated(running);
     assert!(fixture.shards("out").is_empty());

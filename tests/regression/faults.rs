@@ -1,42 +1,25 @@
 //! Faults: no panic is silent, and nothing from outside ends in one.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use parquet::file::metadata::{FileMetaData, ParquetMetaData, ParquetMetaDataWriter};
 
 use crate::fixture::Fixture;
-
-/// A writer lock of another machine that has these times and this epoch.
-fn lock(folder: &Path, renewed: &str, expires: &str, epoch: u64) {
-    let lock = serde_json::json!({
-        "version": 1,
-        "state": "held",
-        "holder": {"name": "shard-worker", "instance": "0123", "host": "another-machine", "pid": 4711},
-        "run": "20250601-101500-k3f7qa",
-        "digest": "00",
-        "epoch": epoch,
-        "acquired_at": renewed,
-        "renewed_at": renewed,
-        "expires_at": expires,
-    });
-    std::fs::create_dir_all(folder.join("_sidecar")).expect("a folder");
-    std::fs::write(folder.join("_sidecar/writer.json"), lock.to_string()).expect("write");
-}
+use crate::foreign_lock;
 
 #[test]
 fn a_lock_that_expires_in_the_year_9999_is_one_that_somebody_holds() {
     let fixture = Fixture::new();
     let times = ["9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59-23:59"];
     for expires in times {
-        lock(&fixture.path("out"), "2025-06-01T10:00:00Z", expires, 7);
+        foreign_lock::lay(&fixture.path("out"), "2025-06-01T10:00:00Z", expires, 7);
         let ended = fixture.worker("run", &fixture.join()).run();
         assert_eq!(ended.code, Some(4), "{expires}: {}", ended.stderr);
         assert!(ended.stderr.contains("another-machine"), "{}", ended.stderr);
     }
     // The epoch after the last is no fault, either.
     let past = "2025-06-01T10:00:00Z";
-    lock(&fixture.path("out"), past, past, u64::MAX);
+    foreign_lock::lay(&fixture.path("out"), past, past, u64::MAX);
     let ended = fixture.worker("run", &fixture.join()).run();
     assert!(
         matches!(ended.code, Some(0 | 1 | 4)),

@@ -12,6 +12,7 @@ use harness::scripted_s3::{Answer, Request, ScriptedS3};
 use rustix::process::Signal;
 
 use crate::fixture::Fixture;
+use crate::foreign_lock::{self, from_now};
 use crate::worker::{Ended, Worker};
 
 fn run_to(fixture: &Fixture, text: &str, output: &str) -> Ended {
@@ -25,24 +26,7 @@ fn run_to(fixture: &Fixture, text: &str, output: &str) -> Ended {
 
 /// A lock that somebody on another machine holds, for an hour from now.
 fn hold(folder: &Path) {
-    let stamp = |seconds: i64| {
-        let time = time::OffsetDateTime::now_utc() + time::Duration::seconds(seconds);
-        time.format(&time::format_description::well_known::Rfc3339)
-            .expect("a time")
-    };
-    let lock = serde_json::json!({
-        "version": 1,
-        "state": "held",
-        "holder": {"name": "shard-worker", "instance": "0123", "host": "another-machine", "pid": 4711},
-        "run": "20250601-101500-k3f7qa",
-        "digest": "00",
-        "epoch": 7,
-        "acquired_at": stamp(-1),
-        "renewed_at": stamp(-1),
-        "expires_at": stamp(3600),
-    });
-    std::fs::create_dir_all(folder.join("_sidecar")).expect("a folder");
-    std::fs::write(folder.join("_sidecar/writer.json"), lock.to_string()).expect("write");
+    foreign_lock::lay(folder, &from_now(-1), &from_now(3600), 7);
 }
 
 /// Main grew to 4, 8, 16 shards where the two were written in different ways.

@@ -7,13 +7,8 @@ use crds::SidecarJob;
 use crds::prefix::normalize_location;
 use serde::Deserialize;
 use serde_json::Value;
-use storage::state::side_inputs::{SideInput, content_hash, find};
+use storage::state::side_inputs::{INDEX_SUFFIXES, SideInput, TEXT_SUFFIXES, content_hash, find};
 use storage::{Error, Store, Stores};
-
-/// Endings of files of texts; see the worker's `recaptionMerge`.
-const TEXTS: [&str; 4] = [".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst"];
-/// Those of an index.
-const INDEX: [&str; 1] = [".parquet"];
 
 /// What is beside main.
 #[derive(Debug, Default)]
@@ -49,10 +44,10 @@ async fn look_at(stores: &Stores, job: &SidecarJob) -> Result<Beside, Error> {
     let (mut keyed, mut siblings) = (Vec::new(), Vec::new());
     for step in &job.spec.pipeline {
         if let Some(join) = &step.join_from_parquet {
-            keyed.push(pin(stores, job, &join.source, &INDEX).await?);
+            keyed.push(pin(stores, job, &join.source, &INDEX_SUFFIXES).await?);
         }
         if let Some(recaption) = &step.recaption_merge {
-            keyed.push(pin(stores, job, &recaption.source, &TEXTS).await?);
+            keyed.push(pin(stores, job, &recaption.source, &TEXT_SUFFIXES).await?);
         }
         if let Some(merge) = &step.merge_from_sidecar {
             siblings.push(stores.open(&merge.source_prefix)?);
@@ -71,7 +66,7 @@ async fn pin(
     suffixes: &[&str],
 ) -> Result<SideInput, Error> {
     let mut found = find(stores, uri, suffixes).await?;
-    if found.is_folder && suffixes == INDEX {
+    if found.is_folder && suffixes == INDEX_SUFFIXES {
         found
             .objects
             .retain(|object| is_of_a_source(job, &object.key));

@@ -2,7 +2,7 @@
 
 use crds::prefix::normalize_location;
 use crds::{JoinFromParquet, JoinMode};
-use storage::state::side_inputs::SideInput as Pin;
+use storage::state::side_inputs::{INDEX_SUFFIXES, SideInput as Pin};
 
 use crate::column_plan::{ColumnPlan, ShardFiles, Value};
 use crate::error::{Result, ShardError};
@@ -29,7 +29,7 @@ pub async fn open(spec: &JoinFromParquet, context: &OpContext<'_>) -> Result<Ope
         .clone()
         .unwrap_or_else(|| context.dataset.key_column.clone());
     let key_column = spec.source_key_column.as_ref().unwrap_or(&target_key);
-    let input = context.side_input(&spec.source, &[".parquet"]).await?;
+    let input = context.side_input(&spec.source, &INDEX_SUFFIXES).await?;
     let request = IndexRequest {
         uri: &spec.source,
         store: input.store(),

@@ -2,16 +2,13 @@
 
 use crds::prefix::normalize_location;
 use crds::{RecaptionMerge, RecaptionMode};
-use storage::state::side_inputs::SideInput as Pin;
+use storage::state::side_inputs::{SideInput as Pin, TEXT_SUFFIXES};
 
 use crate::arrow_types::spell;
 use crate::column_plan::{ColumnPlan, ShardFiles, Value};
 use crate::error::{Error, Result, ShardError};
 use crate::lookup::texts::{TextFiles, TextLookup};
 use crate::ops::{Op, OpContext, Opened};
-
-/// Endings of files that hold texts.
-const SUFFIXES: [&str; 4] = [".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst"];
 
 #[derive(Debug)]
 struct Recaption {
@@ -45,7 +42,7 @@ pub async fn open(spec: &RecaptionMerge, context: &OpContext<'_>) -> Result<Open
         .source_key_column
         .clone()
         .unwrap_or_else(|| target_key.clone());
-    let input = context.side_input(&spec.source, &SUFFIXES).await?;
+    let input = context.side_input(&spec.source, &TEXT_SUFFIXES).await?;
     let files = TextFiles::open(
         &spec.source,
         input.store(),

@@ -70,6 +70,11 @@ impl SideInput {
     }
 }
 
+/// How the names of an index's files end.
+pub const INDEX_SUFFIXES: [&str; 1] = [".parquet"];
+/// How the names of files of texts end.
+pub const TEXT_SUFFIXES: [&str; 4] = [".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst"];
+
 /// The files that a manifest names as a side input.
 #[derive(Debug)]
 pub struct NamedFiles {
