@@ -287,8 +287,8 @@ async fn check_status_and_columns(client: &Client) {
     assert_eq!(
         titles,
         [
-            "Name", "Phase", "Shards", "Rows/h", "Workers", "Match", "Failed", "Age", "Run",
-            "Output", "Message"
+            "Name", "Phase", "Shards", "Rows/h", "Workers", "Match", "Failed", "Age", "Message",
+            "Run", "Output"
         ]
     );
     let mut cells = table["rows"][0]["cells"].as_array().unwrap().clone();
@@ -303,9 +303,9 @@ async fn check_status_and_columns(client: &Client) {
             "38/40",
             "98.2%",
             3,
+            "half way",
             "r1",
-            "s3://bucket/out/",
-            "half way"
+            "s3://bucket/out/"
         ])
     );
 }

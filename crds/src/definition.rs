@@ -12,8 +12,9 @@ use crate::sidecar_job::SidecarJob;
 ///
 /// Beyond what the types say, `status` defaults to `{observedGeneration: -1}`, so that
 /// tools that wait for a resource never take one for ready that the operator has not seen
-/// yet; and no field is nullable, so that null means absent, in a cluster and on the
-/// command line.
+/// yet, and keeps no rules, since a copy of a spec's part was held to them when it was
+/// applied, and by an older definition's maybe; and no field is nullable, so that null means
+/// absent, in a cluster and on the command line.
 pub fn custom_resource_definition() -> CustomResourceDefinition {
     let mut definition = SidecarJob::crd();
     for version in &mut definition.spec.versions {
@@ -22,9 +23,10 @@ pub fn custom_resource_definition() -> CustomResourceDefinition {
             .as_mut()
             .and_then(|validation| validation.open_api_v3_schema.as_mut());
         if let Some(root) = root {
-            forbid_null(root);
+            for_each(root, &|part| part.nullable = None);
             let properties = root.properties.get_or_insert_default();
             if let Some(status) = properties.get_mut("status") {
+                for_each(status, &|part| part.x_kubernetes_validations = None);
                 status.default = Some(JSON(json!({"observedGeneration": -1})));
             }
         }
@@ -52,20 +54,20 @@ pub fn to_yaml() -> Result<String, serde_yaml::Error> {
     serde_yaml::to_string(&custom_resource_definition())
 }
 
-fn forbid_null(schema: &mut JSONSchemaProps) {
-    schema.nullable = None;
-    // Formats that JSON Schema knows and OpenAPI does not only cause warnings.
+/// Changes a schema and all that is inside it.
+fn for_each(schema: &mut JSONSchemaProps, change: &impl Fn(&mut JSONSchemaProps)) {
+    change(schema);
     for property in schema
         .properties
         .iter_mut()
         .flat_map(|map| map.values_mut())
     {
-        forbid_null(property);
+        for_each(property, change);
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        forbid_null(items);
+        for_each(items, change);
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        forbid_null(values);
+        for_each(values, change);
     }
 }
