@@ -61,12 +61,12 @@ async fn a_chunk_is_read_from_its_part_of_the_plan() {
     let summary = writer.finish(NOW).await.unwrap();
     assert_eq!((summary.chunks, summary.parts, summary.shards), (10, 3, 50));
     assert_eq!(
-        PlanSummary::read(&*store, &run(1)).await.unwrap(),
-        Some(summary)
+        PlanSummary::read(&*store, &run(1)).await.unwrap().as_ref(),
+        Some(&summary)
     );
 
     for chunk in 0..10 {
-        let lines = PlanReader::read_range(&*store, &run(1), chunk..chunk + 1, 4)
+        let lines = PlanReader::read_range(&*store, &summary, chunk..chunk + 1)
             .await
             .unwrap();
         let expected: Vec<_> = (chunk * 5..chunk * 5 + 5)
@@ -74,11 +74,11 @@ async fn a_chunk_is_read_from_its_part_of_the_plan() {
             .collect();
         assert_eq!(lines, expected);
     }
-    let mut last = PlanReader::open_part(&*store, &run(1), 2).await.unwrap();
+    let mut last = PlanReader::open_part(&*store, &summary, 2).await.unwrap();
     assert_eq!(last.header().chunks, 8..12);
     assert_eq!(std::iter::from_fn(|| last.next_line().unwrap()).count(), 10);
     assert!(
-        PlanReader::read_range(&*store, &run(1), 12..13, 4)
+        PlanReader::read_range(&*store, &summary, 12..13)
             .await
             .is_err()
     );
@@ -103,18 +103,88 @@ async fn a_range_of_chunks_is_read_across_parts() {
     assert_eq!(summary.replaces, ["old"]);
     assert_eq!(summary.kept, Some(kept));
     let read = PlanSummary::read(&*store, &run(1)).await.unwrap();
-    assert_eq!(read, Some(summary));
+    assert_eq!(read.as_ref(), Some(&summary));
 
     for chunks in [0..1, 2..3, 3..5, 0..10, 7..10, 4..8] {
-        let lines = PlanReader::read_range(&*store, &run(1), chunks.clone(), 4).await;
+        let lines = PlanReader::read_range(&*store, &summary, chunks.clone()).await;
         let expected: Vec<_> = (chunks.start * 4..chunks.end * 4)
             .map(|number| plan_line(number / 4, number))
             .collect();
         assert_eq!(lines.unwrap(), expected, "{chunks:?}");
     }
     for chunks in [9..11, 10..11, 12..13] {
-        let error = PlanReader::read_range(&*store, &run(1), chunks, 4).await;
+        let error = PlanReader::read_range(&*store, &summary, chunks).await;
         assert!(error.is_err());
+    }
+}
+
+/// A plan of two chunks, one a part, whose shards have such a number.
+async fn small_plan(store: &Arc<dyn Store>, number: u64) -> PlanSummary {
+    let mut writer = PlanWriter::with_chunks_per_part(Arc::clone(store), run(1), "d".to_owned(), 1);
+    for chunk in 0..2 {
+        writer.push(&plan_line(chunk, number + chunk)).unwrap();
+    }
+    writer.write_finished().await.unwrap();
+    writer.finish(NOW).await.unwrap()
+}
+
+#[tokio::test]
+async fn two_planners_of_a_run_make_one_plan() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(&root);
+    let first = small_plan(&store, 10).await;
+    // A planner that slept writes its parts, and maybe its summary, after the plan is whole.
+    let second = small_plan(&store, 20).await;
+    assert_eq!(
+        second, first,
+        "who comes second goes by the plan that is there"
+    );
+    let lines = PlanReader::read_range(&*store, &second, 0..2)
+        .await
+        .unwrap();
+    assert_eq!(lines, [plan_line(0, 10), plan_line(1, 11)]);
+}
+
+#[tokio::test]
+async fn parts_are_what_the_summary_names() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(&root);
+    let plan = small_plan(&store, 10).await;
+    let folder = std::path::Path::new(store.uri());
+    let path = |number| folder.join(plan.part_key(number));
+    std::fs::copy(path(1), path(0)).unwrap();
+    let Err(error) = PlanReader::open_part(&*store, &plan, 0).await else {
+        panic!("a part was replaced");
+    };
+    assert!(
+        error.to_string().contains("its bytes are not those"),
+        "{error}"
+    );
+
+    // Plans of former releases name no hashes.
+    let former = PlanSummary {
+        part_hashes: Vec::new(),
+        ..plan.clone()
+    };
+    std::fs::copy(path(1), folder.join(former.part_key(1))).unwrap();
+    let lines = PlanReader::read_range(&*store, &former, 1..2).await;
+    assert_eq!(lines.unwrap(), [plan_line(1, 11)]);
+
+    let summary = folder.join(layout::plan_summary(&run(1)));
+    let text = std::fs::read_to_string(&summary).unwrap();
+    let hash = &plan.part_hashes[0];
+    let others = [
+        (text.replace(hash, "../../../../../x"), "no hash of a part"),
+        (text.replace("\"parts\": 2", "\"parts\": 3"), "names 2"),
+        (
+            text.replace(&run(1).to_string(), &run(2).to_string()),
+            "is of run",
+        ),
+    ];
+    for (text, expected) in others {
+        std::fs::write(&summary, text).unwrap();
+        let error = PlanSummary::read(&*store, &run(1)).await.unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }
 
@@ -461,6 +531,8 @@ fn is_left_alone<T: std::fmt::Debug>(read: Result<T, StateError>, key: &str) {
 async fn files_that_are_too_large_are_not_read() {
     let root = tempfile::tempdir().unwrap();
     let (store, run) = (open(&root), run(1));
+    let other = tempfile::tempdir().unwrap();
+    let plan = small_plan(&open(&other), 10).await;
     let oversized = |limit: u64| vec![b' '; usize::try_from(limit).unwrap() + 1];
     let keys = [
         (layout::WRITER.to_owned(), limits::LOCK),
@@ -468,7 +540,7 @@ async fn files_that_are_too_large_are_not_read() {
         (layout::SENTINEL.to_owned(), limits::SENTINEL),
         (layout::frozen_job(&run), limits::FROZEN_JOB),
         (layout::plan_summary(&run), limits::PLAN_SUMMARY),
-        (layout::plan_part(&run, 0), limits::PLAN_PART.file),
+        (plan.part_key(0), limits::PLAN_PART.file),
         (layout::batch(&run, 0, 1), limits::BATCH),
         (layout::chunk_report(&run, 0), limits::REPORT),
         (layout::chunk_lines(&run, 0), limits::SHARD_LINES.file),
@@ -488,7 +560,7 @@ async fn files_that_are_too_large_are_not_read() {
     is_left_alone(Sentinel::read(store).await, layout::SENTINEL);
     is_left_alone(frozen_job::read(store, &run).await, "job.json");
     is_left_alone(PlanSummary::read(store, &run).await, "plan.json");
-    let part = PlanReader::open_part(store, &run, 0).await;
+    let part = PlanReader::open_part(store, &plan, 0).await;
     is_left_alone(part.map(|part| part.header().clone()), "part-");
     is_left_alone(Batch::read(store, &run, 0, 1).await, "batches/");
     is_left_alone(ChunkReport::read(store, &run, 0).await, "chunks/");

@@ -217,12 +217,12 @@ fn what_can_never_work_is_told() {
     broken(&batch, Some(&other), &["0123", "plan it again"]);
     broken(&layout::plan_summary(&run), None, &["no whole plan of run"]);
     broken(
-        &layout::plan_part(&run, 1),
+        &operator.files.plan.part_key(1),
         None,
         &["the plan is broken", "part-00000001"],
     );
     broken(
-        &layout::plan_part(&run, 1),
+        &operator.files.plan.part_key(1),
         Some("torn"),
         &["is no part of a plan"],
     );

@@ -26,9 +26,8 @@ async fn lines(
 ) -> Vec<(u64, String, Option<ExistingAction>)> {
     let (output, run) = (place.output(), controller.run());
     let summary = PlanSummary::read(&*output, &run).await.unwrap().unwrap();
-    let per_part = summary.chunks_per_part;
-    assert_eq!(per_part, 8192);
-    let read = PlanReader::read_range(&*output, &run, 0..summary.chunks, per_part).await;
+    assert_eq!(summary.chunks_per_part, 8192);
+    let read = PlanReader::read_range(&*output, &summary, 0..summary.chunks).await;
     let lines = read.unwrap().into_iter();
     lines
         .map(|line| {

@@ -49,7 +49,7 @@ pub async fn work(
     );
     follow.await.unwrap().check().await.unwrap();
     let item = file.item(index).unwrap();
-    let planned = PlanReader::read_range(&*output, &run, item.chunks(), plan.chunks_per_part).await;
+    let planned = PlanReader::read_range(&*output, &plan, item.chunks()).await;
     let planned = planned.unwrap();
 
     let worker = format!("pod-{batch}-{attempt}-{index}");

@@ -172,7 +172,7 @@ impl PlanLines<'_> {
                 if self.next_part >= self.plan.parts {
                     return Ok(());
                 }
-                let opened = PlanReader::open_part(self.store, &self.plan.run, self.next_part);
+                let opened = PlanReader::open_part(self.store, self.plan, self.next_part);
                 self.reader = Some(opened.await?);
                 self.next_part += 1;
             }

@@ -251,8 +251,7 @@ async fn list(
     handout: &Handout,
     options: &ChunkOptions,
 ) -> Result<(Vec<PlanLine>, Vec<ObjectMeta>)> {
-    let (chunks, per_part) = (handout.item.chunks(), handout.plan.chunks_per_part);
-    let lines = PlanReader::read_range(output, &options.run, chunks, per_part).await;
+    let lines = PlanReader::read_range(output, &handout.plan, handout.item.chunks()).await;
     let lines = lines.map_err(handout::missing_is_broken)?;
     let paths: Vec<String> = lines.iter().map(|line| line.path.clone()).collect();
     if let Some(pair) = paths.windows(2).find(|pair| pair[0] >= pair[1]) {

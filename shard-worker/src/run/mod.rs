@@ -154,12 +154,12 @@ async fn work(
     let mut parts = planned.kept_parts.clone();
     let mut made = Totals::default();
     let mut outcome = Ok(());
-    if planned.todo > 0 {
+    if let Some(plan) = &planned.plan {
         sweep(job).await;
         Sentinel::remove(&*job.output).await.map_err(state_error)?;
         let scheduler = Scheduler::new(context.clone(), planned.shard_memory);
-        for part in 0..planned.parts {
-            let mut reader = PlanReader::open_part(&*job.output, run, part)
+        for part in 0..plan.parts {
+            let mut reader = PlanReader::open_part(&*job.output, plan, part)
                 .await
                 .map_err(state_error)?;
             let mut next = reader.next_line().map_err(state_error)?;

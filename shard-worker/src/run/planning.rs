@@ -9,7 +9,7 @@ use storage::state::diff::{Decision, Policy, RedoReason};
 use storage::state::join::{Diff, Planned as Found, Shard};
 use storage::state::manifest::{ManifestPart, Recorded, Totals};
 use storage::state::merge::OnDamage;
-use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanWriter};
+use storage::state::plan::{Existing, ExistingAction, PlanLine, PlanSummary, PlanWriter};
 use storage::state::replaced::all_replaced;
 use storage::state::shard_lines::{EncodedLines, ShardLine, encode_lines};
 use time::OffsetDateTime;
@@ -70,8 +70,8 @@ pub struct Planned {
     pub left_out: u64,
     /// Objects below the output without a main shard.
     pub orphan_count: u64,
-    /// Parts of the plan that were written.
-    pub parts: u64,
+    /// The plan, once it is written.
+    pub plan: Option<PlanSummary>,
     /// Parts of the manifest for shards that were found in place by their footers, once written.
     pub kept_parts: Vec<ManifestPart>,
     /// Locks below the output.
@@ -103,7 +103,7 @@ impl Unwritten {
         }
         if planned.todo > 0 {
             let now = OffsetDateTime::now_utc();
-            planned.parts = self.plan.finish(now).await.map_err(state_error)?.parts;
+            planned.plan = Some(self.plan.finish(now).await.map_err(state_error)?);
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ pub async fn plan(
         interrupted: false,
         left_out: 0,
         orphan_count: 0,
-        parts: 0,
+        plan: None,
         kept_parts: Vec::new(),
         nested_locks: Vec::new(),
         recorded,

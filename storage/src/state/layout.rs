@@ -47,9 +47,11 @@ pub fn plan_summary(run: &RunId) -> String {
     format!("{RUNS}{run}/plan/plan.json")
 }
 
-/// Part `number` of a plan.
-pub fn plan_part(run: &RunId, number: u64) -> String {
-    format!("{RUNS}{run}/plan/part-{number:08}.jsonl.zst")
+/// Part `number` of a plan, with the hash that its summary names; plans of former releases have
+/// none.
+pub fn plan_part(run: &RunId, number: u64, hash: Option<&str>) -> String {
+    let hash = hash.map(|hash| format!("-{hash}")).unwrap_or_default();
+    format!("{RUNS}{run}/plan/part-{number:08}{hash}.jsonl.zst")
 }
 
 /// What chunk `chunk` has done so far.

@@ -2,6 +2,9 @@
 //!
 //! A chunk is a run of neighbours in the listing. A part holds a fixed number of chunks, so
 //! that the part of a chunk follows from its number and a worker reads one part only.
+//! A part's name has a hash of its bytes, and the summary, which is created once and never
+//! replaced, names the hashes: of two planners that both take themselves for the holder of the
+//! lock, one makes the plan, and nobody reads parts of both.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,12 +19,15 @@ use super::manifest::Totals;
 use super::side_inputs::SideInput;
 use super::{RunId, layout, limits};
 use crate::error::Error;
-use crate::store::{ETag, Store};
+use crate::store::{ETag, PutCondition, Store};
 
 /// Chunks in a part, unless the planner chooses another number.
 pub const CHUNKS_PER_PART: u64 = 16;
 
 const WHAT: &str = "part of a plan";
+
+/// Hexadecimal digits of the hash in a part's name.
+const HASH_DIGITS: usize = 16;
 
 /// First line of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +106,10 @@ pub struct PlanSummary {
     pub chunks_per_part: u64,
     /// Parts, numbered from 0.
     pub parts: u64,
+    /// The hash in the name of each part: the first digits of a SHA-256.
+    /// None in plans of former releases.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub part_hashes: Vec<String>,
     /// Shards to make or to check.
     pub shards: u64,
     /// Bytes of their main shards.
@@ -128,11 +138,40 @@ impl PlanSummary {
     /// Reads the summary; `None` if the plan isn't whole.
     ///
     /// # Errors
-    /// If it can't be read or is of another version.
+    /// If it can't be read, is of another run or version, or doesn't name each part.
     pub async fn read(store: &dyn Store, run: &RunId) -> Result<Option<Self>> {
-        Ok(document::read(store, &layout::plan_summary(run))
-            .await?
-            .map(|(_, summary)| summary))
+        let key = layout::plan_summary(run);
+        let Some((_, summary)) = document::read::<Self>(store, &key).await? else {
+            return Ok(None);
+        };
+        let broken = |detail| {
+            let file = document::uri(store, &key);
+            Err(document::malformed(&file, Self::WHAT, detail))
+        };
+        if summary.run != *run {
+            return broken(format!("it is of run {}", summary.run));
+        }
+        let named = summary.part_hashes.len() as u64;
+        if named > 0 && named != summary.parts {
+            return broken(format!("it has {} parts and names {named}", summary.parts));
+        }
+        let is_hash = |hash: &&String| {
+            hash.len() == HASH_DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        if let Some(hash) = summary.part_hashes.iter().find(|hash| !is_hash(hash)) {
+            return broken(format!("{hash:?} is no hash of a part"));
+        }
+        Ok(Some(summary))
+    }
+
+    /// Where part `number` is.
+    pub fn part_key(&self, number: u64) -> String {
+        layout::plan_part(&self.run, number, self.part_hash(number))
+    }
+
+    fn part_hash(&self, number: u64) -> Option<&str> {
+        let number = usize::try_from(number).ok()?;
+        self.part_hashes.get(number).map(String::as_str)
     }
 }
 
@@ -171,6 +210,7 @@ impl PlanWriter {
             chunks: 0,
             chunks_per_part,
             parts: 0,
+            part_hashes: Vec::new(),
             shards: 0,
             bytes: 0,
             rows_per_shard: None,
@@ -215,7 +255,7 @@ impl PlanWriter {
         let number = line.chunk / self.chunks_per_part;
         let is_new_chunk = line.chunk == self.summary.chunks;
         if !is_new_chunk && line.chunk + 1 != self.summary.chunks {
-            let file = document::uri(&*self.store, &layout::plan_part(&self.run, number));
+            let file = document::uri(&*self.store, &self.unfinished(number));
             let detail = format!(
                 "chunk {} can't follow when there are {} chunks",
                 line.chunk, self.summary.chunks
@@ -246,7 +286,8 @@ impl PlanWriter {
         Ok(())
     }
 
-    /// Writes the parts that are left, and the summary.
+    /// Writes the parts that are left, and the summary, and returns the summary that is there
+    /// then: of another planner of the same run, if that was whole first.
     ///
     /// # Errors
     /// If they can't be written.
@@ -256,8 +297,14 @@ impl PlanWriter {
         self.summary.planned_at = super::clock::to_milliseconds(now);
         let key = layout::plan_summary(&self.run);
         let bytes = document::encode(&key, &self.summary)?;
-        document::overwrite(&*self.store, &key, bytes, None).await?;
-        Ok(self.summary)
+        match document::put(&*self.store, &key, bytes, PutCondition::Create).await {
+            Ok(_) => Ok(self.summary),
+            Err(error) if document::is_conflict(&error) => {
+                let other = PlanSummary::read(&*self.store, &self.run).await?;
+                other.ok_or_else(|| error.into())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn begin(&self, number: u64) -> Result<LinesWriter> {
@@ -268,23 +315,30 @@ impl PlanWriter {
             digest: self.digest.clone(),
             chunks: first..first + self.chunks_per_part,
         };
-        LinesWriter::new(
-            &layout::plan_part(&self.run, number),
-            WHAT,
-            limits::PLAN_PART,
-            &header,
-        )
+        LinesWriter::new(&self.unfinished(number), WHAT, limits::PLAN_PART, &header)
     }
 
     fn flush(&mut self) -> Result<()> {
         let Some((number, writer)) = self.part.take() else {
             return Ok(());
         };
-        let key = layout::plan_part(&self.run, number);
-        self.finished.push((key, writer.finish()?));
+        let bytes = writer.finish()?;
+        self.summary.part_hashes.push(hash_of(&bytes));
+        self.finished.push((self.summary.part_key(number), bytes));
         self.summary.parts = number + 1;
         Ok(())
     }
+
+    /// The name of a part whose hash isn't known yet, for messages.
+    fn unfinished(&self, number: u64) -> String {
+        layout::plan_part(&self.run, number, None)
+    }
+}
+
+fn hash_of(part: &[u8]) -> String {
+    let mut hash = document::sha256(part);
+    hash.truncate(HASH_DIGITS);
+    hash
 }
 
 /// Reads the lines of a part, or of some of its chunks; holds the compressed bytes of the part.
@@ -299,21 +353,20 @@ impl PlanReader {
     /// part.
     ///
     /// # Errors
-    /// If the plan lacks a part of the range, one can't be read, is of another run or version,
-    /// or a chunk of the range has no line.
+    /// If the plan lacks a part of the range, one can't be read, isn't what the summary names, is
+    /// of another run or version, or a chunk of the range has no line.
     pub async fn read_range(
         store: &dyn Store,
-        run: &RunId,
+        plan: &PlanSummary,
         chunks: Range<u64>,
-        chunks_per_part: u64,
     ) -> Result<Vec<PlanLine>> {
-        let per_part = chunks_per_part.max(1);
+        let per_part = plan.chunks_per_part.max(1);
         let mut lines: Vec<PlanLine> = Vec::new();
         let mut next = chunks.start;
         while next < chunks.end {
             let number = next / per_part;
             let end = chunks.end.min((number + 1).saturating_mul(per_part));
-            let mut reader = Self::open(store, run, number, next..end).await?;
+            let mut reader = Self::open(store, plan, number, next..end).await?;
             let mut expected = next;
             while let Some(line) = reader.next_line()? {
                 let begins_next = line.chunk == expected;
@@ -321,7 +374,7 @@ impl PlanReader {
                 lines.push(line);
             }
             if expected != end {
-                let file = document::uri(store, &layout::plan_part(run, number));
+                let file = document::uri(store, &plan.part_key(number));
                 let detail = format!("it ends before chunk {expected} of chunks {next} to {end}");
                 return Err(document::malformed(&file, WHAT, detail));
             }
@@ -333,18 +386,30 @@ impl PlanReader {
     /// Opens a whole part.
     ///
     /// # Errors
-    /// If the plan has no such part, it can't be read or is of another version.
-    pub async fn open_part(store: &dyn Store, run: &RunId, number: u64) -> Result<Self> {
-        Self::open(store, run, number, 0..u64::MAX).await
+    /// If the plan has no such part, it can't be read, isn't what the summary names or is of
+    /// another version.
+    pub async fn open_part(store: &dyn Store, plan: &PlanSummary, number: u64) -> Result<Self> {
+        Self::open(store, plan, number, 0..u64::MAX).await
     }
 
-    async fn open(store: &dyn Store, run: &RunId, number: u64, chunks: Range<u64>) -> Result<Self> {
-        let key = layout::plan_part(run, number);
+    async fn open(
+        store: &dyn Store,
+        plan: &PlanSummary,
+        number: u64,
+        chunks: Range<u64>,
+    ) -> Result<Self> {
+        let (run, key) = (&plan.run, plan.part_key(number));
         let file = document::uri(store, &key);
         let limit = limits::PLAN_PART;
         let Some((_, bytes)) = document::read_bytes(store, &key, WHAT, limit.file).await? else {
             return Err(Error::NotFound { uri: file }.into());
         };
+        if let Some(expected) = plan.part_hash(number)
+            && hash_of(&bytes) != expected
+        {
+            let detail = "its bytes are not those that its name and the plan's summary tell of";
+            return Err(document::malformed(&file, WHAT, detail));
+        }
         let (header, lines) = LinesReader::open::<PlanHeader>(&file, WHAT, limit, bytes)?;
         let is_right =
             header.run == *run && (chunks.end == u64::MAX || header.chunks.contains(&chunks.start));
