@@ -1,6 +1,9 @@
 //! The plan: what is new, what is kept, what has changed, and what is refused.
 
+use crds::SidecarJob;
+use crds::digest::pipeline_digest;
 use operator::model::PlanFacts;
+use serde_json::json;
 use storage::state::frozen_job;
 use storage::state::plan::{ExistingAction, PlanReader, PlanSummary};
 use storage::state::sentinel::Sentinel;
@@ -17,6 +20,7 @@ everywhere! {
     replaced => an_earlier_pipeline_is_replaced;
     nothing => no_shards_are_refused;
     planted => a_manifest_that_reads_elsewhere_is_refused;
+    pinned => side_inputs_are_pinned_from_the_frozen_manifest;
 }
 
 /// The plan's lines: chunk, path, and what is to be done about what is there.
@@ -218,4 +222,35 @@ async fn a_manifest_that_reads_elsewhere_is_refused(place: Place) {
     assert_eq!(reason, "PlanImpossible");
     assert!(message.contains(&place.uri("secrets/")), "{message}");
     assert!(message.contains("delete it"), "{message}");
+}
+
+/// The spec has changed and the operator begins anew: only the frozen manifest tells what the run
+/// looks into, and only if it is the run's.
+async fn side_inputs_are_pinned_from_the_frozen_manifest(place: Place) {
+    place.make_main(0..2).await;
+    let index = place.store("");
+    write(&*index, "index.parquet", file(5, None)).await;
+    for is_the_runs in [true, false] {
+        let mut controller = Controller::new(&place, "a");
+        let mut manifest = controller.hold.manifest.take().unwrap();
+        let spec = &mut manifest["spec"];
+        spec["dataset"]["keyColumn"] = "row".into();
+        spec["columns"] = json!([{"name": "score", "type": "float64"}]);
+        let join = json!({"source": place.uri("index.parquet"), "columns": ["score"]});
+        spec["pipeline"] = json!([{"joinFromParquet": join}]);
+        let job: SidecarJob = serde_json::from_value(manifest.clone()).unwrap();
+        if is_the_runs {
+            controller.hold.digest = pipeline_digest(&job.spec).unwrap();
+        }
+        let frozen = frozen_job::freeze(&*place.output(), &controller.run(), &manifest).await;
+        frozen.unwrap();
+        controller.held().await;
+        controller.planned().await;
+        let plan = PlanSummary::read(&*place.output(), &controller.run()).await;
+        let pinned = plan.unwrap().unwrap().side_inputs;
+        let found = pinned.map(|inputs| inputs.into_iter().map(|input| input.uri).collect());
+        let expected = is_the_runs.then(|| vec![place.uri("index.parquet")]);
+        assert_eq!(found, expected);
+        controller.released().await;
+    }
 }

@@ -6,9 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crds::SidecarJob;
+use crds::digest::pipeline_digest;
 use crds::prefix::normalize;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde::Deserialize;
 use storage::state::RunId;
 use storage::state::diff::{Decision, Policy};
 use storage::state::join::{Diff, Planned, Shard};
@@ -103,8 +106,13 @@ async fn attempt(session: &Session) -> Result<PlanTotals, Failed> {
         });
     }
     let main = session.stores().open(main)?;
-    let beside = match &session.hold.manifest {
-        Some(asked) => Beside::look(&session.stores(), asked).await?,
+    let is_the_runs = || digest_of(&manifest).as_ref() == Some(&session.hold.digest);
+    let named = match &session.hold.manifest {
+        Some(asked) => Some(asked),
+        None => is_the_runs().then_some(&manifest),
+    };
+    let beside = match named {
+        Some(manifest) => Beside::look(&session.stores(), manifest).await?,
         None => Beside::default(),
     };
     let request = PlanRequest {
@@ -118,6 +126,12 @@ async fn attempt(session: &Session) -> Result<PlanTotals, Failed> {
     };
     let step = |listed| is_held(session, listed).boxed();
     Ok(totals(&request.carry_out(&step).await?))
+}
+
+/// The digest of the pipeline of a frozen manifest, as this release makes it.
+fn digest_of(manifest: &serde_json::Value) -> Option<String> {
+    let job = SidecarJob::deserialize(manifest).ok()?;
+    pipeline_digest(&job.spec).ok()
 }
 
 async fn is_held(session: &Session, listed: u64) -> Result<(), Failed> {
