@@ -38,6 +38,8 @@ mod lifecycle;
 mod rights;
 #[path = "operator_api/scale.rs"]
 mod scale;
+#[path = "operator_api/scale_objects.rs"]
+mod scale_objects;
 #[path = "operator_api/silence.rs"]
 mod silence;
 #[path = "operator_api/tenants.rs"]

@@ -27,6 +27,7 @@ mod pipeline;
 pub mod prefix;
 pub mod reference;
 pub mod rules;
+mod run_id;
 mod schema_check;
 mod sidecar_job;
 mod split_layout;
@@ -47,6 +48,7 @@ pub use ops::{
 };
 pub use output::Output;
 pub use pipeline::{InvalidStep, Operation, PipelineStep};
+pub use run_id::{InvalidRunId, RunId};
 pub use sidecar_job::{GROUP, SidecarJob, SidecarJobSpec, VERSION};
 pub use status::{
     BatchStatus, CanaryStatus, CanaryTerms, FailedShard, OutputStatus, RateStatus, RowCounts,

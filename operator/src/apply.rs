@@ -17,12 +17,12 @@ use crate::identity::Identities;
 use crate::leader::Leadership;
 use crate::memory::{Memory, Subject};
 use crate::metrics::Metrics;
-use crate::model::{Action, Decision, EventKind, EventNote, Observed};
 use crate::observe::Unreadable;
-use crate::reasons;
 use crate::runner::{Attempt, Hold, JobKey, Runners};
 use crate::status_writer::status_patch;
 use crate::watch::{ObjectKey, keep_job};
+use rules::model::{Action, Decision, EventKind, EventNote, Observed};
+use rules::reasons;
 
 pub use error::ApplyError;
 
@@ -198,7 +198,7 @@ impl Target<'_> {
                 if let Some(after) = after {
                     self.make_sure_it_is_over(&after).await?;
                 }
-                let run = job.labels().get(crate::build::labels::RUN).cloned();
+                let run = job.labels().get(rules::build::labels::RUN).cloned();
                 let run = run.unwrap_or_default();
                 let attempt = Attempt {
                     batch,
@@ -230,7 +230,7 @@ impl Target<'_> {
                 let verb = if suspend { "suspend" } else { "resume" };
                 let mark = suspend.then_some("true");
                 let patch = json!({
-                    "metadata": {"annotations": {crate::build::labels::SUSPENDED: mark}},
+                    "metadata": {"annotations": {rules::build::labels::SUSPENDED: mark}},
                     "spec": {"suspend": suspend},
                 });
                 self.patch_job(verb, &name, resource_version, patch).await

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use clap::Parser;
 
 use crate::identity::{AllowedEndpoint, OwnPrefix};
-use crate::model::Settings;
 use crate::telemetry::LogFormat;
+use rules::model::Settings;
 
 /// Runs SidecarJobs on a Kubernetes cluster.
 ///

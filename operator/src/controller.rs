@@ -13,13 +13,13 @@ use tokio::task::JoinSet;
 
 use crate::apply::{Applier, ApplyError};
 use crate::backoff::Appearance;
-use crate::decide::{decide, report, stop};
 use crate::intake::Intake;
 use crate::metrics::Metrics;
-use crate::model::{Observed, Trouble};
 use crate::observe::{Look, Observer};
 use crate::queue::Queue;
 use crate::watch::ObjectKey;
+use rules::decide::{decide, report, stop};
+use rules::model::{Observed, Trouble};
 
 /// A look that takes longer is given up and counts as a failure.
 const LONGEST_LOOK: Duration = Duration::from_secs(120);

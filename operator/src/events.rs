@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 
-use crate::model::{EventKind, EventNote};
+use rules::model::{EventKind, EventNote};
 
 /// The API server refuses longer notes.
 const LONGEST_NOTE: usize = 1024;

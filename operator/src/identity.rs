@@ -22,11 +22,11 @@ use kube::{Client, ResourceExt};
 use storage::{ChecksumMode, CredentialSource, HttpClients, Peers, StorageConfig, Stores};
 
 use crate::api_words::api_words;
-use crate::model::{Refusal, frozen};
-use crate::reasons;
 use crate::runner::RETRY_BUDGET;
 use choice::{Choice, OwnRights, choose};
 use endpoint::Endpoints;
+use rules::model::{Refusal, frozen};
+use rules::reasons;
 use secret::SecretKey;
 use service_account::{Role, RoleCredentials, find_role};
 

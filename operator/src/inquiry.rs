@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::api_words::api_words;
 use crate::events::cut;
-use crate::model::{Asked, ObservedJob};
+use rules::model::{Asked, ObservedJob};
 
 /// An answer is good for so long.
 const GOOD_FOR: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::backoff::{Appearance, Failures};
-use crate::model::Trouble;
+use rules::model::Trouble;
 
 /// After so long a write that no watch has told of is no longer waited for.
 const EXPECTED_WITHIN: Duration = Duration::from_secs(5);

@@ -9,10 +9,10 @@ use kube::ResourceExt;
 use crate::identity::{Identities, IdentityError};
 use crate::inquiry::Inquiry;
 use crate::memory::{Memory, Subject};
-use crate::model::{Asked, Observed, ObservedJob, RunFacts, Settings};
 use crate::namespaces::Namespaces;
 use crate::runner::Runners;
 use crate::watch::{Cache, KeptJob, KeptPod, ObjectKey, sum_pods};
+use rules::model::{Asked, Observed, ObservedJob, RunFacts, Settings};
 
 /// What the watches have told so far.
 #[derive(Debug, Default)]

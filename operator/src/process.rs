@@ -18,7 +18,6 @@ use tokio::task::JoinSet;
 use crate::account::own_service_account;
 use crate::apply::Applier;
 use crate::arguments::Arguments;
-use crate::build::labels;
 use crate::controller::Controller;
 use crate::definition::wait_for_definition;
 use crate::events::Events;
@@ -34,6 +33,7 @@ use crate::queue::Queue;
 use crate::runner::{Pace, Runners};
 use crate::server::{Probe, serve};
 use crate::watch::{ObjectKey, Selection, WatchHealth, WorkerPod, watch};
+use rules::build::labels;
 
 /// Pods that have ended well are no longer told of: thousands of them lie about in a long run.
 const OTHER_PODS: &str = "status.phase!=Succeeded";

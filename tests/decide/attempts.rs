@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use operator::model::JobEnd;
+use rules::model::JobEnd;
 use serde_json::json;
 
 use crate::scene::{Scene, condition, events};
@@ -33,7 +33,7 @@ fn a_file_without_a_job_is_started_again_under_its_name() {
         scene.actions(&decision),
         ["Start 0/1 [0-2 2-4 4-6 6-8] workers 2 epoch 3 tries 0"]
     );
-    let operator::model::Action::Start { job, .. } = &decision.actions[1] else {
+    let rules::model::Action::Start { job, .. } = &decision.actions[1] else {
         panic!("{decision:?}");
     };
     assert_eq!(job.metadata.name.as_deref(), Some(name.as_str()));

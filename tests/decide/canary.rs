@@ -1,6 +1,6 @@
 //! The canary.
 
-use operator::model::FailureNote;
+use rules::model::FailureNote;
 use serde_json::json;
 
 use crate::scene::{Scene, condition, events};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use operator::model::{Action, LockFacts, PlanFacts, RunFacts, SealFacts, SealTotals};
+use rules::model::{Action, LockFacts, PlanFacts, RunFacts, SealFacts, SealTotals};
 use serde_json::{Value, json};
 
 use crate::scene::{OUTPUT, Scene, condition, events};

@@ -1,8 +1,8 @@
 //! Jobs and pods, exactly as they are sent.
 
 use k8s_openapi::api::batch::v1::Job;
-use operator::build;
-use operator::model::{JobSpec, Settings};
+use rules::build;
+use rules::model::{JobSpec, Settings};
 use serde_json::{Value, json};
 
 use crate::scene::Scene;

@@ -1,6 +1,6 @@
 //! The life of a job to which nothing happens.
 
-use operator::model::{
+use rules::model::{
     Action, JobEnd, LockFacts, PlanFacts, PlanTotals, RunFacts, SealFacts, SealTotals,
 };
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! A status has one size, whatever fails and however long the words of others are.
 
-use operator::model::{
+use proptest::prelude::*;
+use rules::model::{
     FailureNote, LockFacts, PlanFacts, ProgressFacts, SealFacts, SealTotals, Trouble,
 };
-use proptest::prelude::*;
 use serde_json::json;
 
 use crate::scene::Scene;

@@ -1,6 +1,6 @@
 //! The writer lock, refusals and trouble.
 
-use operator::model::{LockFacts, PlanFacts, Refusal, Trouble};
+use rules::model::{LockFacts, PlanFacts, Refusal, Trouble};
 use serde_json::json;
 
 use crate::scene::{Scene, condition, events};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use operator::reasons;
+use rules::reasons;
 
 const PAGE: &str = include_str!("../../docs/conditions.md");
 

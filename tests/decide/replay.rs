@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use operator::model::Item;
 use operator::runner::book::Book;
-use operator::sizing::{Inputs, Limit, Sizing, size};
+use rules::model::Item;
+use rules::sizing::{Inputs, Limit, Sizing, size};
 use storage::ETag;
 use storage::state::RunId;
 use storage::state::batch::{Batch, WorkItem};

@@ -1,7 +1,7 @@
 //! Who gets the workers, and what is written of live numbers.
 
-use operator::model::JobEnd;
-use operator::sizing::ItemCosts;
+use rules::model::JobEnd;
+use rules::sizing::ItemCosts;
 use serde_json::json;
 
 use crate::scene::{Scene, events};

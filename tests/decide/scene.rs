@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crds::{SidecarJob, SidecarJobStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use operator::build;
-use operator::decide::{decide, report};
-use operator::model::{
+use rules::build;
+use rules::decide::{decide, report};
+use rules::model::{
     Action, Asked, AttemptFacts, BatchFacts, Decision, GivenUpItems, Item, JobEnd, JobSpec,
     LockFacts, Observed, ObservedJob, ObservedPods, PlanFacts, PlanTotals, RunFacts, Settings,
     Settled,
 };
-use operator::names;
+use rules::names;
 use serde_json::{Value, json};
 
 pub const OUTPUT: &str = "s3://bucket/sidecar/";
@@ -29,8 +29,8 @@ pub struct Scene {
     pub settings: Settings,
     pub now: Timestamp,
     pub live_written_ms: Option<i64>,
-    pub refusal: Option<operator::model::Refusal>,
-    pub trouble: Option<operator::model::Trouble>,
+    pub refusal: Option<rules::model::Refusal>,
+    pub trouble: Option<rules::model::Trouble>,
     pub has_identity: bool,
     pub is_namespace_going: bool,
 }

@@ -1,6 +1,6 @@
 //! The end of a run.
 
-use operator::model::{FailureNote, SealFacts, SealTotals};
+use rules::model::{FailureNote, SealFacts, SealTotals};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, condition, events};
@@ -123,7 +123,7 @@ fn an_end_stays_whatever_becomes_of_facts_and_jobs() {
     let end = scene.status().clone();
     scene.facts().batches.clear();
     scene.facts().seal = SealFacts::None;
-    scene.facts().progress = operator::model::ProgressFacts::default();
+    scene.facts().progress = rules::model::ProgressFacts::default();
     let decision = scene.step();
     assert_eq!(scene.actions(&decision), ["Release"]);
     assert_eq!(*scene.status(), end);

@@ -1,6 +1,6 @@
 //! What stands still says why, where people look first.
 
-use operator::model::{PodRef, Trouble};
+use rules::model::{PodRef, Trouble};
 use serde_json::json;
 
 use crate::scene::{Scene, condition, events};

@@ -1,10 +1,10 @@
 //! The arithmetic of workers and items.
 
-use operator::sizing::{
+use proptest::prelude::*;
+use rules::sizing::{
     Cost, FIRST_WORKERS, Inputs, ItemCosts, Limit, MOST_SHARDS_OF_AN_ITEM, MOST_WORKERS,
     shards_per_item, size, target_shards_per_second, wanted_workers,
 };
-use proptest::prelude::*;
 
 #[test]
 fn the_worked_example() {

@@ -1,7 +1,7 @@
 //! Suspended jobs, and those in a queue.
 
-use operator::decide::stop;
-use operator::model::{LockFacts, Refusal, Trouble};
+use rules::decide::stop;
+use rules::model::{LockFacts, Refusal, Trouble};
 use serde_json::json;
 
 use crate::scene::{Scene, condition, events};
@@ -101,7 +101,7 @@ fn a_suspended_job_shows_who_holds_the_output() {
 fn a_queue_owns_suspend() {
     let mut scene = Scene::planned(100, json!({"queue": "team-queue"}));
     let decision = scene.act();
-    let operator::model::Action::Start { job, .. } = &decision.actions[1] else {
+    let rules::model::Action::Start { job, .. } = &decision.actions[1] else {
         panic!("{decision:?}");
     };
     assert_eq!(job.spec.as_ref().unwrap().suspend, Some(true));
@@ -179,10 +179,7 @@ fn jobs_are_suspended_whatever_else_is_in_the_way() {
         let decision = scene.step();
         assert_eq!(scene.actions(&decision), ["Suspend 0/1"]);
         let first = &decision.actions[0];
-        let is_first = matches!(
-            first,
-            operator::model::Action::Suspend { suspend: true, .. }
-        );
+        let is_first = matches!(first, rules::model::Action::Suspend { suspend: true, .. });
         assert!(is_first, "{first:?}");
         assert_eq!(
             condition(scene.status(), "Suspended").as_deref(),

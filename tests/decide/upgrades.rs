@@ -2,7 +2,7 @@
 //! default image, or a spec that has changed meanwhile.
 
 use k8s_openapi::jiff::SignedDuration;
-use operator::model::{Action, Decision, SealFacts, SealTotals};
+use rules::model::{Action, Decision, SealFacts, SealTotals};
 use serde_json::json;
 
 use crate::scene::{OUTPUT, Scene, condition, events};
@@ -320,7 +320,7 @@ fn operator_and_workers_of_a_run_stay_with_one_endpoint() {
     // Credentials may be exchanged at any time.
     let key = variable("AWS_ACCESS_KEY_ID").expect("it is there");
     assert_eq!(key["valueFrom"]["secretKeyRef"]["name"], "others");
-    let operators = operator::model::frozen::storage(&scene.object);
+    let operators = rules::model::frozen::storage(&scene.object);
     assert_eq!(operators.endpoint.as_deref(), Some("http://first"));
 
     // A manifest of the spec as it is now must not be frozen for it.
@@ -382,6 +382,6 @@ fn a_main_prefix_that_has_changed_is_not_read_by_the_run() {
         (main.as_str(), prefix.as_str()),
         ("s3://bucket/main", OUTPUT)
     );
-    let main = operator::model::frozen::main_prefix(&scene.object);
+    let main = rules::model::frozen::main_prefix(&scene.object);
     assert_eq!(main, "s3://bucket/main");
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use operator::events::Events;
-use operator::model::{EventKind, EventNote};
+use rules::model::{EventKind, EventNote};
 
 use crate::place::Place;
 

@@ -19,7 +19,7 @@ use crate::sidecar_jobs::{is_true, reason};
 const PROCESSES: usize = 12;
 
 /// Indexes of the one test; the other has ten times as many shards.
-fn size() -> usize {
+pub fn size() -> usize {
     let asked = std::env::var("SIDECARJOB_SCALE").ok();
     asked.and_then(|text| text.parse().ok()).unwrap_or(200)
 }
@@ -54,7 +54,7 @@ impl Drop for Nodes<'_> {
 }
 
 /// Main shards, all of them alike, of which `failing` are no Parquet.
-fn dataset(place: &Place, shards: usize, failing: impl Fn(usize) -> bool) -> PathBuf {
+pub fn dataset(place: &Place, shards: usize, failing: impl Fn(usize) -> bool) -> PathBuf {
     let root = place.folder.path().join("many");
     let one = Shape {
         shards: 1,
@@ -78,7 +78,7 @@ fn dataset(place: &Place, shards: usize, failing: impl Fn(usize) -> bool) -> Pat
 }
 
 /// A job that needs no index.
-fn scaffold(more: &Value) -> Value {
+pub fn scaffold(more: &Value) -> Value {
     let mut spec = json!({
         "columns": [{"name": "score", "type": "float64"}],
         "pipeline": [{"extractScaffold": {}}],

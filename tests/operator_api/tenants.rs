@@ -14,8 +14,8 @@ use operator::identity::{Identities, Rights};
 use operator::leader::Election;
 use operator::memory::Memory;
 use operator::metrics::Metrics;
-use operator::model::{Action, Asked, Decision, Observed, ObservedJob, ObservedPods, Settings};
 use operator::runner::{Pace, Runners};
+use rules::model::{Action, Asked, Decision, Observed, ObservedJob, ObservedPods, Settings};
 use serde_json::{Value, json};
 
 use crate::operator::{Operator, Start};

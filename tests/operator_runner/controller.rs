@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use operator::model::{
+use operator::runner::{Attempt, Hold, JobKey, Pace, RunnerError, Runners};
+use rules::model::{
     GivenUp, Item, LockFacts, PlanFacts, PlanTotals, RunFacts, SealFacts, SealTotals,
 };
-use operator::runner::{Attempt, Hold, JobKey, Pace, RunnerError, Runners};
 use serde_json::json;
 use storage::Stores;
 use storage::state::RunId;

@@ -1,8 +1,8 @@
 //! Following workers by their reports, and settling what is over.
 
 use harness::fault_proxy::{Fault, FaultProxy, Rule};
-use operator::model::{LockFacts, PlanFacts};
 use operator::runner::RunnerError;
+use rules::model::{LockFacts, PlanFacts};
 use storage::state::layout;
 use storage::state::report::{ChunkReport, RowErrors};
 use storage::{StorageConfig, Stores};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use operator::model::{LockFacts, PlanFacts};
 use operator::runner::RunnerError;
+use rules::model::{LockFacts, PlanFacts};
 use storage::state::RunId;
 use storage::state::identity::named;
 use storage::state::lock::{Identity, LockFile, LockState, claim, hold, release};

@@ -2,7 +2,7 @@
 
 use crds::SidecarJob;
 use crds::digest::pipeline_digest;
-use operator::model::PlanFacts;
+use rules::model::PlanFacts;
 use serde_json::json;
 use storage::state::frozen_job;
 use storage::state::plan::{ExistingAction, PlanReader, PlanSummary};

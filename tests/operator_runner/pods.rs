@@ -5,7 +5,7 @@ use std::process::Command;
 
 use harness::dataset::{Shape, full_job};
 use harness::tool::skip;
-use operator::model::LockFacts;
+use rules::model::LockFacts;
 use storage::state::sentinel::Sentinel;
 
 use crate::controller::Controller;

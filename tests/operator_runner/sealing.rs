@@ -1,6 +1,6 @@
 //! Verifying and sealing: whole, with failures, with holes, and with strangers.
 
-use operator::model::SealFacts;
+use rules::model::SealFacts;
 use storage::state::layout;
 use storage::state::manifest::{Completeness, Manifest};
 use storage::state::sentinel::Sentinel;

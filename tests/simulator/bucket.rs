@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use operator::model::PlanTotals;
+use rules::model::PlanTotals;
 use storage::ETag;
 use storage::state::batch::Batch;
 use storage::state::report::ChunkReport;

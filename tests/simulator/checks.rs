@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crds::SidecarJobStatus;
-use operator::model::{Action, Decision, Observed};
+use rules::model::{Action, Decision, Observed};
 
 use crate::bucket::Prefix;
 use crate::cluster::Cluster;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::batch::v1::{Job as KubernetesJob, JobSpec, PodFailurePolicyRule};
-use operator::build::labels;
-use operator::model::{JobEnd, ObservedJob, ObservedPods};
+use rules::build::labels;
+use rules::model::{JobEnd, ObservedJob, ObservedPods};
 
 use crate::random::Random;
 use crate::worker::Worker;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crds::SidecarJob;
 use k8s_openapi::jiff::Timestamp;
-use operator::decide::decide;
-use operator::model::{Action, Asked, Decision, Observed, ObservedJob};
+use rules::decide::decide;
+use rules::model::{Action, Asked, Decision, Observed, ObservedJob};
 
 use storage::state::batch::{Batch, WorkItem};
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use operator::model::{GivenUp, Item, LockFacts, PlanFacts, RunFacts, SealFacts, SealTotals};
 use operator::runner::book::Book;
+use rules::model::{GivenUp, Item, LockFacts, PlanFacts, RunFacts, SealFacts, SealTotals};
 use storage::state::batch::Batch;
 
 use crate::bucket::{Line, MATCHED, Prefix, ROWS, RunFiles};

@@ -2,9 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use operator::build;
-use operator::model::{Action, Decision, JobSpec, Observed};
-use operator::names;
+use rules::build;
+use rules::model::{Action, Decision, JobSpec, Observed};
+use rules::names;
 
 use crate::story::{Story, Troubles};
 use crate::world::World;
@@ -57,7 +57,7 @@ fn a_second_job_of_a_batch_is_noticed() {
             let Some(last) = batch.attempts.last() else {
                 continue;
             };
-            let is_live = |job: &&operator::model::ObservedJob| {
+            let is_live = |job: &&rules::model::ObservedJob| {
                 (job.batch, job.attempt) == (batch.batch, last.attempt) && job.end.is_none()
             };
             let Some(job) = observed.jobs.iter().find(is_live) else {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crds::{OnSpecChange, SidecarJob};
-use operator::model::Settings;
+use rules::model::Settings;
 use serde_json::json;
 
 use crate::random::Random;

@@ -1,8 +1,8 @@
 //! What gets in the way.
 
 use crds::SourceInference;
-use operator::build::labels;
-use operator::model::SealFacts;
+use rules::build::labels;
+use rules::model::SealFacts;
 
 use crate::bucket::Line;
 use crate::cluster::End;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use operator::model::Item;
+use rules::model::Item;
 use storage::state::RunId;
 use storage::state::report::{ChunkReport, ChunkState, ColumnCounts};
 use time::OffsetDateTime;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crds::SidecarJob;
-use operator::build::labels;
-use operator::model::{LockFacts, Settings};
+use rules::build::labels;
+use rules::model::{LockFacts, Settings};
 
 use crate::bucket::Prefix;
 use crate::checks::Checks;

@@ -5,9 +5,9 @@ use kube::core::Status;
 use crate::api_words::api_words;
 use crate::events::cut;
 use crate::identity::IdentityError;
-use crate::model::Trouble;
-use crate::reasons;
 use crate::runner::RunnerError;
+use rules::model::Trouble;
+use rules::reasons;
 
 /// A message that goes into a status is cut after so many bytes.
 const LONGEST_MESSAGE: usize = 1000;

@@ -6,8 +6,8 @@ use crds::StorageAccess;
 use crds::prefix::{is_s3, normalize};
 
 use super::endpoint::Endpoints;
-use crate::model::Refusal;
-use crate::reasons;
+use rules::model::Refusal;
+use rules::reasons;
 
 /// An identity.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use storage::Peers;
 use storage::address::{literal, objection};
 
-use crate::model::Refusal;
-use crate::reasons;
+use rules::model::Refusal;
+use rules::reasons;
 
 /// An endpoint that is allowed, as the command line has it: `*`, or `SCHEME://HOST[:PORT]`, where
 /// HOST may begin with `*.` and PORT may be `*`.

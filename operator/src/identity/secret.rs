@@ -9,7 +9,7 @@ use kube::api::Api;
 use storage::{AccessKey, CredentialSource, Credentials};
 
 use super::IdentityError;
-use crate::reasons;
+use rules::reasons;
 
 /// After so long the Secret is read again: keys are replaced now and then.
 const READ_AGAIN: Duration = Duration::from_secs(600);

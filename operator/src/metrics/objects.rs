@@ -6,8 +6,8 @@ use crds::SidecarJob;
 use prometheus::{CounterVec, GaugeVec, Registry};
 
 use super::{MetricError, gauges, register_counters, seconds};
-use crate::model::RunFacts;
 use crate::watch::ObjectKey;
+use rules::model::RunFacts;
 
 /// The numbers of a SidecarJob: what its background work says now, and its status for all else.
 #[derive(Clone, Debug, PartialEq)]
@@ -173,7 +173,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::ProgressFacts;
+    use rules::model::ProgressFacts;
 
     /// What a new leader knows before it has read the reports is not that nothing was done.
     #[test]

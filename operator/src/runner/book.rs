@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use super::bounds::NAMES;
 use super::window::{Sample, Window};
-use crate::model::{
+use rules::model::{
     AttemptFacts, BatchFacts, FailureNote, GivenUpItems, Item, ProgressFacts, Settled,
 };
 

@@ -5,7 +5,7 @@ use storage::state::report::Failure;
 use storage::state::{FORMAT_VERSION, RunId};
 use storage::{Error, Payload, PutCondition, Store};
 
-use crate::model::FailureNote;
+use rules::model::FailureNote;
 
 /// Failures that facts name.
 const NOTED: usize = 10;

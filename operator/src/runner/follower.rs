@@ -16,7 +16,7 @@ use super::planner;
 use super::session::Session;
 use super::silence::Silence;
 use super::trouble::Failed;
-use crate::model::PlanFacts;
+use rules::model::PlanFacts;
 
 /// Files that are read at the same time.
 const READS_IN_FLIGHT: usize = 32;

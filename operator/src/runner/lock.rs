@@ -11,7 +11,7 @@ use storage::state::writer::{AcquireError, LockRequest, WriterLock};
 use super::bounds::name;
 use super::session::Session;
 use super::trouble::{self, Remedy};
-use crate::model::{LockFacts, PlanFacts};
+use rules::model::{LockFacts, PlanFacts};
 
 const WHAT: &str = "take the writer lock";
 

@@ -50,14 +50,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use storage::state::RunId;
+use storage::state::{RunId, StateError};
 use storage::state::writer::DEFAULT_TTL;
 use storage::{RequestCounts, Stores};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::model::{GivenUp, Item, LockFacts, RunFacts};
 use budget::Budget;
+use rules::model::{GivenUp, Item, LockFacts, RunFacts};
 use session::Session;
 pub use trouble::Failed;
 
@@ -179,7 +179,7 @@ pub enum RunnerError {
     },
     /// A name that can't be worked with.
     #[error(transparent)]
-    State(#[from] storage::state::StateError),
+    State(#[from] StateError),
 }
 
 /// The background work of all SidecarJobs, by uid.
@@ -255,7 +255,7 @@ impl Runners {
     /// # Errors
     /// If the name of the run is none.
     pub fn hold(&self, job: &JobKey, stores: Arc<Stores>, hold: Hold) -> Result<(), RunnerError> {
-        let run: RunId = hold.run.parse()?;
+        let run: RunId = hold.run.parse().map_err(StateError::from)?;
         if let Some(session) = self.session(&job.uid) {
             if session.is_for(&hold) {
                 session.confirm(stores);

@@ -30,7 +30,7 @@ use super::follower::freeze;
 use super::footers::{Look, Reservoir, look_at};
 use super::session::Session;
 use super::trouble::{Failed, Remedy, access};
-use crate::model::{PlanFacts, PlanTotals};
+use rules::model::{PlanFacts, PlanTotals};
 
 /// Chunks, which are shards, in a part of the plan: about 400 KiB that a worker reads.
 const CHUNKS_PER_PART: u64 = 8192;

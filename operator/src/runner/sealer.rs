@@ -21,7 +21,7 @@ use super::lock;
 use super::session::Session;
 use super::trouble::{Failed, Remedy};
 use super::walk::{Verdict, Walk};
-use crate::model::{GivenUp, Item, SealFacts, SealTotals};
+use rules::model::{GivenUp, Item, SealFacts, SealTotals};
 
 const WHAT: &str = "verify and seal the output";
 /// Shards of the output whose footers are looked at.

@@ -24,7 +24,7 @@ use super::trouble::{self, Failed, Remedy};
 use super::{
     Attempt, Hold, JobKey, Pace, RunnerError, follower, lock, lock::keep, planner, sealer, settle,
 };
-use crate::model::{BatchFacts, GivenUp, LockFacts, PlanFacts, RunFacts, SealFacts};
+use rules::model::{BatchFacts, GivenUp, LockFacts, PlanFacts, RunFacts, SealFacts};
 
 /// How long a task that panicked rests before what it did may be asked for again.
 const REST_AFTER_PANIC: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use storage::state::StateError;
 use storage::state::fence::FenceError;
 use storage::state::writer::AcquireError;
 
-use crate::reasons;
+use rules::reasons;
 
 /// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::model::ProgressFacts;
+use rules::model::ProgressFacts;
 
 /// What was finished between two looks at the reports.
 #[derive(Debug, Clone, Default)]

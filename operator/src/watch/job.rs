@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::build::labels;
-use crate::model::{JobEnd, ObservedJob};
+use rules::build::labels;
+use rules::model::{JobEnd, ObservedJob};
 
 /// A Job of a SidecarJob.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -9,9 +9,9 @@ use kube::Resource;
 use serde::Deserialize;
 
 use super::cache::ObjectKey;
-use crate::build::{CONTAINER, labels};
 use crate::events::cut;
-use crate::model::{ObservedPods, PodRef};
+use rules::build::{CONTAINER, labels};
+use rules::model::{ObservedPods, PodRef};
 
 /// A pod, read only as far as it is needed: without its spec.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,5 +1,7 @@
 //! What can go wrong with a state file.
 
+use crds::InvalidRunId;
+
 /// Result of reading or writing a state file.
 pub type Result<T, E = StateError> = std::result::Result<T, E>;
 
@@ -61,11 +63,8 @@ pub enum StateError {
         after: String,
     },
     /// The text is no run id.
-    #[error("{text:?} is no run id: expected <yyyymmdd>-<hhmmss>-<six of a-z and 2-7>")]
-    RunId {
-        /// What was given.
-        text: String,
-    },
+    #[error(transparent)]
+    RunId(#[from] InvalidRunId),
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] crate::error::Error),

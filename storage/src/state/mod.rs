@@ -45,12 +45,11 @@ pub mod replaced;
 pub mod report;
 mod report_writer;
 pub mod retention;
-pub mod run_id;
 pub mod sentinel;
 pub mod shard_lines;
 pub mod side_inputs;
 pub mod writer;
 
+pub use crds::RunId;
 pub use document::FORMAT_VERSION;
 pub use error::{Result, StateError};
-pub use run_id::RunId;

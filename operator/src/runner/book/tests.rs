@@ -4,7 +4,7 @@ use storage::state::report::{ColumnCounts, Failure, RowErrors, Seconds};
 use time::macros::datetime;
 
 use super::*;
-use crate::sizing::ItemCosts;
+use rules::sizing::ItemCosts;
 
 const START: OffsetDateTime = datetime!(2025-06-01 10:00 UTC);
 

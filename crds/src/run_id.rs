@@ -6,13 +6,21 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use super::error::StateError;
+use thiserror::Error;
 
 /// Base32 in byte order, so that numbers sort as texts.
 const ALPHABET: &[u8; 32] = b"234567abcdefghijklmnopqrstuvwxyz";
 const RANDOM_CHARACTERS: usize = 4;
 /// Two characters tell 1,024 apart, a second has 1,000 milliseconds.
 const LENGTH: usize = 8 + 1 + 6 + 1 + 2 + RANDOM_CHARACTERS;
+
+/// A text that is no name of a run.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("{text:?} is no run id: expected <yyyymmdd>-<hhmmss>-<six of a-z and 2-7>")]
+pub struct InvalidRunId {
+    /// What was given.
+    pub text: String,
+}
 
 /// The name of a run, `<yyyymmdd>-<hhmmss>-<6 of base32>` in UTC; the first two of the six are
 /// the milliseconds. Byte order is the order in which runs began, also of two that follow one
@@ -91,13 +99,13 @@ impl fmt::Display for RunId {
 }
 
 impl FromStr for RunId {
-    type Err = StateError;
+    type Err = InvalidRunId;
 
-    fn from_str(text: &str) -> Result<Self, StateError> {
+    fn from_str(text: &str) -> Result<Self, InvalidRunId> {
         if is_run_id(text) {
             Ok(Self(text.to_owned()))
         } else {
-            Err(StateError::RunId {
+            Err(InvalidRunId {
                 text: text.to_owned(),
             })
         }
@@ -105,9 +113,9 @@ impl FromStr for RunId {
 }
 
 impl TryFrom<String> for RunId {
-    type Error = StateError;
+    type Error = InvalidRunId;
 
-    fn try_from(text: String) -> Result<Self, StateError> {
+    fn try_from(text: String) -> Result<Self, InvalidRunId> {
         text.parse()
     }
 }

@@ -3,9 +3,9 @@
 //! A run begins by its name in the status and nothing else. Only once that is in the API server
 //! anything is made under the name, so that no crash can leave something that nobody knows of.
 
+use crds::RunId;
 use crds::{OnSpecChange, OutputStatus, RunStatus, SidecarJob, SidecarJobStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use storage::state::RunId;
 use time::OffsetDateTime;
 
 use super::draft::{AT_ONCE, Draft, RESTING};
