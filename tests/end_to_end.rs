@@ -34,6 +34,8 @@ mod queues;
 mod quota;
 #[path = "end_to_end/room.rs"]
 mod room;
+#[path = "end_to_end/sizing.rs"]
+mod sizing;
 #[path = "end_to_end/storage_down.rs"]
 mod storage_down;
 #[path = "end_to_end/suspension.rs"]

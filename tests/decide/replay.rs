@@ -36,19 +36,38 @@ const LENGTH_SECONDS: f64 = 3_600.0;
 /// A share of the right number that no number may be away from it.
 const TOLERANCE: f64 = 0.15;
 
+/// How many shards of its item a worker has in hand at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum InHand {
+    /// One ends after the other.
+    One,
+    /// All are read, then computed, then written: they end together.
+    All,
+}
+
+/// The share of an item's time after which shards that are all in hand begin to end.
+const FIRST_END: f64 = 0.9;
+
 /// A worker on its item.
 struct Worker {
     item: Item,
     began: f64,
     /// Seconds of a shard, on this item.
     pace: f64,
+    in_hand: InHand,
     reported: f64,
 }
 
 impl Worker {
     fn shards_at(&self, now: f64) -> u64 {
         let worked = (now - self.began - START_SECONDS).max(0.0);
-        ((worked / self.pace) as u64).min(self.item.1 - self.item.0)
+        let shards = (self.item.1 - self.item.0) as f64;
+        let done = worked / self.pace;
+        let ended = match self.in_hand {
+            InHand::One => done,
+            InHand::All => (done / shards - FIRST_END) / (1.0 - FIRST_END) * shards,
+        };
+        ended.clamp(0.0, shards) as u64
     }
 
     fn end(&self) -> f64 {
@@ -64,6 +83,7 @@ struct Replay {
     places: Vec<Result<Worker, f64>>,
     items: u64,
     asked: u32,
+    in_hand: InHand,
     changed: f64,
     made: u64,
     /// A linear congruential generator.
@@ -71,7 +91,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(item_seconds: f64, workers: u32) -> Self {
+    fn new(item_seconds: f64, workers: u32, in_hand: InHand) -> Self {
         Self {
             now: 0.0,
             book: Book::new(Duration::from_secs_f64(WINDOW_SECONDS)),
@@ -79,6 +99,7 @@ impl Replay {
             places: Vec::new(),
             items: 0,
             asked: workers,
+            in_hand,
             changed: f64::MIN,
             made: 0,
             random: 7,
@@ -146,6 +167,7 @@ impl Replay {
             began: self.now,
             pace: SHARD_SECONDS * (0.8 + 0.4 * self.random()),
             reported: self.now,
+            in_hand: self.in_hand,
         }
     }
 
@@ -201,9 +223,11 @@ fn tell(book: &mut Book, worker: &Worker, now: f64, state: ChunkState) {
 /// From too few and from too many workers, with items shorter and longer than the window.
 #[test]
 fn the_worked_example_comes_to_the_right_number_whatever_items_take() {
-    for item_seconds in [30.0, 60.0, 180.0, 300.0, 600.0] {
+    let one = [30.0, 60.0, 180.0, 300.0, 600.0].map(|seconds| (seconds, InHand::One));
+    let all = [30.0, 60.0, 180.0, 300.0].map(|seconds| (seconds, InHand::All));
+    for (item_seconds, in_hand) in one.into_iter().chain(all) {
         for begin in [8, 145] {
-            let mut replay = Replay::new(item_seconds, begin);
+            let mut replay = Replay::new(item_seconds, begin, in_hand);
             let shards = replay.shards_per_item as f64;
             let item = POD_SECONDS + START_SECONDS + shards * SHARD_SECONDS;
             let target = TARGET as f64 / ROWS / 3600.0;
@@ -211,7 +235,7 @@ fn the_worked_example_comes_to_the_right_number_whatever_items_take() {
             let what = |replay: &Replay| {
                 let now = replay.now;
                 format!(
-                    "items of {item_seconds} s, from {begin} workers, {now} s, right is {right}"
+                    "items of {item_seconds} s, {in_hand:?} in hand, from {begin} workers, {now} s, right is {right}"
                 )
             };
             let is_near = |number: f64| (number - right).abs() <= TOLERANCE * right + 0.5;

@@ -3,15 +3,18 @@
 //! An item costs a few hundred bytes, so that 20,000 of them (ten million shards) are a few
 //! megabytes. Public, so that a simulated world can keep the same one.
 
-use std::collections::hash_map::DefaultHasher;
+mod reported;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use storage::ETag;
 use storage::state::batch::Batch;
 use storage::state::report::{ChunkReport, ChunkState, Counts};
 use time::OffsetDateTime;
+
+use reported::Reported;
+pub(super) use reported::milliseconds;
 
 use super::bounds::NAMES;
 use super::window::{Sample, Window};
@@ -43,6 +46,8 @@ pub struct Book {
     last_progress_ms: Option<i64>,
     window: Window,
     sample: Sample,
+    /// Shards of the largest item that was handed out last.
+    item_shards: u64,
 }
 
 #[derive(Debug, Default)]
@@ -68,22 +73,6 @@ struct ItemState {
     best: Numbers,
 }
 
-#[derive(Debug)]
-struct Reported {
-    attempt: u32,
-    worker: u64,
-    /// When its worker began, by its own clock. Pods of one index have one name.
-    started_ms: i64,
-    updated_ms: i64,
-    state: ChunkState,
-    /// Whether what is done and failed is all that was planned.
-    is_whole: bool,
-    reason: Option<Box<str>>,
-    is_permanent: bool,
-    finished: u64,
-    rows: u64,
-}
-
 #[derive(Debug, Default)]
 struct Numbers {
     done: u64,
@@ -100,18 +89,6 @@ struct Numbers {
     nulls: Box<[(u32, u64, u64)]>,
     /// By position of the reason: rows.
     row_errors: Box<[(u32, u64)]>,
-}
-
-impl Reported {
-    /// Whether its worker has said that no further attempt would help.
-    fn is_hopeless(&self) -> bool {
-        self.state == ChunkState::Failed && self.is_permanent
-    }
-
-    fn is_of_the_same_worker(&self, other: &Self) -> bool {
-        let worker = |report: &Self| (report.worker, report.attempt, report.started_ms);
-        worker(self) == worker(other)
-    }
 }
 
 impl ItemState {
@@ -160,6 +137,7 @@ impl Book {
             failures: BTreeMap::new(),
             last_progress_ms: None,
             window: Window::new(window),
+            item_shards: 0,
             sample: Sample::default(),
         }
     }
@@ -174,6 +152,9 @@ impl Book {
             .iter()
             .map(|item| (item.first, item.end))
             .collect();
+        self.item_shards = (items.iter().map(|(first, end)| end - first))
+            .max()
+            .unwrap_or_default();
         for (first, end) in &items {
             let item = self.items.entry(*first).or_default();
             item.end = *end;
@@ -213,32 +194,15 @@ impl Book {
             ..
         } = report.counts;
         let worked = shards_done + shards_failed;
-        let new = Reported {
-            attempt: report.attempt.unwrap_or(1),
-            worker: hash(&report.worker),
-            started_ms: began_ms(report),
-            updated_ms: milliseconds(report.updated_at),
-            state: report.state,
-            is_whole: worked + shards_skipped >= item.end - first,
-            reason: report.reason.as_deref().map(|reason| cut(reason).into()),
-            is_permanent: report.is_permanent,
-            finished: worked,
-            rows,
-        };
-        let old = item.report.as_ref();
-        let old = old.filter(|old| old.is_of_the_same_worker(&new));
-        let (finished_before, rows_before) = match old {
-            Some(old) => (old.finished, old.rows),
-            // What it found in place is none of its work.
-            None => (0, found_rows(&report.counts)),
-        };
-        // Both by the clock of the worker, which may be another than ours.
-        let since_ms = old.map_or(new.started_ms, |old| old.updated_ms);
-        let worked_ms = new.updated_ms.saturating_sub(since_ms);
-        self.sample.worked_ms.push(worked_ms);
-        if new.finished > finished_before {
-            self.sample.shards += new.finished - finished_before;
-            self.sample.rows += new.rows.saturating_sub(rows_before);
+        let new = Reported::of(report, (first, item.end));
+        let step = new.since(item.report.as_ref());
+        self.sample.worked_ms.push(step.worked_ms);
+        self.sample.shards += step.shards;
+        self.sample.rows += step.rows;
+        self.sample
+            .ended
+            .extend(new.ended_since(item.report.as_ref()));
+        if step.shards > 0 {
             self.last_progress_ms = self.last_progress_ms.max(Some(new.updated_ms));
         }
         let is_furthest = worked + shards_skipped >= item.best.done + item.best.failed;
@@ -501,7 +465,7 @@ impl Book {
             }))
             .take(FAILURES)
             .collect();
-        self.window.tell(&mut progress);
+        self.window.tell(self.item_shards, &mut progress);
         progress
     }
 
@@ -559,30 +523,6 @@ fn row_errors(
 /// The beginning of a text that may be long.
 pub(super) fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(REASON_BYTES)]
-}
-
-fn hash(worker: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    worker.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// About as many rows as the shards have that a worker found in place.
-fn found_rows(counts: &Counts) -> u64 {
-    let found = u128::from(counts.shards_skipped);
-    let all = (found + u128::from(counts.shards_done)).max(1);
-    u64::try_from(u128::from(counts.rows) * found / all).unwrap_or(u64::MAX)
-}
-
-/// When the worker of a report began: its report begins once its first shard can be taken.
-fn began_ms(report: &ChunkReport) -> i64 {
-    let start = Duration::try_from_secs_f64(report.counts.seconds.start).unwrap_or_default();
-    let start_ms = i64::try_from(start.as_millis()).unwrap_or(i64::MAX);
-    milliseconds(report.started_at).saturating_sub(start_ms)
-}
-
-pub(super) fn milliseconds(time: OffsetDateTime) -> i64 {
-    i64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

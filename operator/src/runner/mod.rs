@@ -50,8 +50,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use storage::state::{RunId, StateError};
 use storage::state::writer::DEFAULT_TTL;
+use storage::state::{RunId, StateError};
 use storage::{RequestCounts, Stores};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;

@@ -213,13 +213,13 @@ fn speed_is_what_was_finished_between_looks() {
     book.end_look(at(110));
     let progress = book.progress();
     assert_eq!(progress.window_shards, 3);
-    assert_eq!((progress.window_rows, progress.window_workers), (20, 1.2));
+    assert_eq!((progress.window_rows, progress.window_workers), (20, 0.6));
     assert!((progress.window_seconds - 10.0).abs() < 1e-9);
     // Another pod of the same index, which has its name, begins the item again.
     add(&mut book, &told(report((0, 10), 1, "a", 2, 0), 112, 118));
     book.end_look(at(120));
     let progress = book.progress();
-    assert_eq!((progress.window_shards, progress.window_workers), (5, 0.9));
+    assert_eq!((progress.window_shards, progress.window_workers), (5, 0.6));
     assert_eq!(
         (progress.done, progress.failed),
         (7, 1),
@@ -243,24 +243,31 @@ fn shards_that_were_found_are_no_speed() {
     assert_eq!((progress.window_shards, progress.window_rows), (2, 20));
 }
 
-/// A worker begins before its report does: by what it says that its start has cost.
+/// Workers that all begin at once are as quick as those in the middle of their items: what their
+/// start has cost is charged to their shards as these are finished.
 #[test]
-fn a_worker_is_at_work_while_it_starts() {
-    let mut begun = report((0, 10), 1, "a", 2, 0);
-    begun.started_at = START + Duration::from_secs(6);
-    begun.updated_at = START + Duration::from_secs(9);
-    for (start, workers) in [(4.0, 0.7), (f64::NAN, 0.3), (1e300, 0.3)] {
-        let mut book = Book::new(Duration::from_secs(300));
-        book.add_batch(&batch(0, 1, &[(0, 10)]));
-        book.end_look(START);
-        begun.counts.seconds.start = start;
-        add(&mut book, &begun);
-        book.end_look(START + Duration::from_secs(10));
-        assert!(
-            (book.progress().window_workers - workers).abs() < 1e-9,
-            "{start}"
-        );
-    }
+fn a_workers_start_is_spread_over_its_shards() {
+    let mut book = book(&[(0, 10), (10, 20)]);
+    book.end_look(START);
+    let mut look = |seconds: u64, done: u64| {
+        for item in [(0, 10), (10, 20)] {
+            let mut begun = report(item, 1, "a", done, 0);
+            // Eight seconds of start, four of them before its first report; then one a shard.
+            begun.counts.seconds.start = 4.0;
+            begun.counts.seconds.index_pass = 4.0;
+            begun.started_at = START + Duration::from_secs(4);
+            begun.updated_at = START + Duration::from_secs(seconds);
+            add(&mut book, &begun);
+        }
+        book.end_look(START + Duration::from_secs(seconds));
+        let progress = book.progress();
+        let worked = progress.window_workers * progress.window_seconds;
+        (progress.window_shards, (worked * 1000.0).round() / 1000.0)
+    };
+    assert_eq!(look(7, 0), (0, 0.0));
+    assert_eq!(look(10, 2), (4, 7.2));
+    assert_eq!(look(13, 5), (10, 18.0));
+    assert_eq!(look(18, 10), (20, 36.0));
 }
 
 #[test]
