@@ -44,5 +44,7 @@ mod suspension;
 mod tenants;
 #[path = "end_to_end/two_writers.rs"]
 mod two_writers;
+#[path = "end_to_end/upgrade.rs"]
+mod upgrade;
 #[path = "end_to_end/whole_runs.rs"]
 mod whole_runs;
