@@ -1,6 +1,7 @@
 //! Second half of a pass: decode the value columns of the row groups that have hits, and keep
 //! the hits.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,20 +75,28 @@ pub fn gather(
             number: unit.file,
             group: unit.group,
             ahead: &ahead,
+            room: Room {
+                held: &held,
+                // Pieces are held twice while they are joined.
+                most: limits.budget / 2,
+                taken: Cell::default(),
+            },
         };
         let mut unfit = Unfit::default();
         let array = read_column(&source, &file.columns[column], &rows, &mut unfit);
-        let array = array.map_err(|reason| {
-            let name = fields[column].name();
-            let reason = format!("row group {}, column {name:?}: {reason}", unit.group);
-            PassError::Failed(Error::side_input(&file.file.uri, reason))
-        })?;
-        let size = array.get_array_memory_size() as u64;
-        // Pieces are held twice while they are joined.
-        if held.fetch_add(size, Ordering::Relaxed) + size > limits.budget / 2 {
-            return Err(PassError::OverBudget);
+        let array = array.and_then(|array| {
+            source.room.settle(array.get_array_memory_size() as u64)?;
+            Ok(array)
+        });
+        match array {
+            Ok(array) => Ok((array, unfit)),
+            Err(Unread::OverBudget) => Err(PassError::OverBudget),
+            Err(Unread::Broken(reason)) => {
+                let name = fields[column].name();
+                let reason = format!("row group {}, column {name:?}: {reason}", unit.group);
+                Err(PassError::Failed(Error::side_input(&file.file.uri, reason)))
+            }
         }
-        Ok((array, unfit))
     })?;
     let mut by_column: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(units.len()); column_count];
     let mut unfit = vec![Unfit::default(); column_count];
@@ -134,6 +143,44 @@ struct Source<'a> {
     number: usize,
     group: usize,
     ahead: &'a ReadAhead,
+    room: Room<'a>,
+}
+
+/// Why a column was not read.
+enum Unread {
+    /// Its values, with those of others, take more than there is room for.
+    OverBudget,
+    Broken(String),
+}
+
+impl From<String> for Unread {
+    fn from(reason: String) -> Self {
+        Self::Broken(reason)
+    }
+}
+
+/// Room for values, which all columns of a pass share; it is taken as they are read, since one
+/// row group may have more of them than the memory holds.
+struct Room<'a> {
+    held: &'a AtomicU64,
+    most: u64,
+    /// Bytes that this column has taken.
+    taken: Cell<u64>,
+}
+
+impl Room<'_> {
+    fn take(&self, bytes: u64) -> Result<(), Unread> {
+        self.taken.set(self.taken.get() + bytes);
+        if self.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most {
+            return Err(Unread::OverBudget);
+        }
+        Ok(())
+    }
+
+    /// Takes what an array has beyond what was taken while it was read.
+    fn settle(&self, size: u64) -> Result<(), Unread> {
+        self.take(size.saturating_sub(self.taken.get()))
+    }
 }
 
 impl Source<'_> {
@@ -149,7 +196,7 @@ fn read_column(
     reader: &ValueReader,
     rows: &[u32],
     unfit: &mut Unfit,
-) -> Result<ArrayRef, String> {
+) -> Result<ArrayRef, Unread> {
     match reader {
         ValueReader::SourceName(name) => Ok(Arc::new(LargeStringArray::from_iter_values(
             rows.iter().map(|_| name.as_ref()),
@@ -176,7 +223,7 @@ fn read_column(
                 rows,
             };
             let array = read_leaf(&hits, natural, unfit)?;
-            adapt_or_empty(&array, target, 0, unfit)
+            Ok(adapt_or_empty(&array, target, 0, unfit)?)
         }
         ValueReader::Whole { root, target } => read_whole(source, *root, target, rows, unfit),
     }
@@ -188,8 +235,8 @@ fn each_hit<T: DataType>(
     source: &Source<'_>,
     leaf: usize,
     rows: &[u32],
-    mut push: impl FnMut(Option<&T::T>),
-) -> Result<(), String> {
+    mut push: impl FnMut(Option<&T::T>) -> Result<(), Unread>,
+) -> Result<(), Unread> {
     let chunk = Arc::new(source.chunk(leaf)?);
     let metadata = &source.file.file.metadata;
     let mut reader = LeafReader::<T>::open(chunk, metadata, source.group, leaf)
@@ -203,7 +250,7 @@ fn each_hit<T: DataType>(
             base += idle;
         }
         let Some(batch) = reader.next_batch().map_err(|error| error.to_string())? else {
-            return Err(format!("ends before row {first}"));
+            return Err(format!("ends before row {first}").into());
         };
         let end = base + batch.rows;
         let (mut from, mut before) = (0, 0);
@@ -211,7 +258,7 @@ fn each_hit<T: DataType>(
             let row = row as usize - base;
             before = batch.rank(from, before, row);
             from = row;
-            push(batch.is_present(row).then(|| &batch.values[before]));
+            push(batch.is_present(row).then(|| &batch.values[before]))?;
             left = &left[1..];
         }
         base = end;
@@ -227,7 +274,10 @@ struct LeafHits<'a> {
 }
 
 impl LeafHits<'_> {
-    fn each<T: DataType>(&self, push: impl FnMut(Option<&T::T>)) -> Result<(), String> {
+    fn each<T: DataType>(
+        &self,
+        push: impl FnMut(Option<&T::T>) -> Result<(), Unread>,
+    ) -> Result<(), Unread> {
         each_hit::<T>(self.source, self.leaf, self.rows, push)
     }
 
@@ -235,19 +285,25 @@ impl LeafHits<'_> {
     fn numbers<T: DataType, A: ArrowPrimitiveType>(
         &self,
         convert: impl Fn(&T::T) -> A::Native,
-    ) -> Result<ArrayRef, String> {
+    ) -> Result<ArrayRef, Unread> {
         let mut builder = PrimitiveBuilder::<A>::with_capacity(self.rows.len());
-        self.each::<T>(|value| builder.append_option(value.map(&convert)))?;
+        self.each::<T>(|value| {
+            builder.append_option(value.map(&convert));
+            Ok(())
+        })?;
         Ok(Arc::new(builder.finish()))
     }
 
-    fn booleans(&self) -> Result<ArrayRef, String> {
+    fn booleans(&self) -> Result<ArrayRef, Unread> {
         let mut builder = BooleanBuilder::with_capacity(self.rows.len());
-        self.each::<BoolType>(|value| builder.append_option(value.copied()))?;
+        self.each::<BoolType>(|value| {
+            builder.append_option(value.copied());
+            Ok(())
+        })?;
         Ok(Arc::new(builder.finish()))
     }
 
-    fn texts(&self, unfit: &mut Unfit) -> Result<ArrayRef, String> {
+    fn texts(&self, unfit: &mut Unfit) -> Result<ArrayRef, Unread> {
         let count = self.rows.len();
         let mut builder = LargeStringBuilder::with_capacity(count, count * 16);
         let mut row = 0;
@@ -258,19 +314,25 @@ impl LeafHits<'_> {
             }
             builder.append_option(text);
             row += 1;
+            self.source.room.take(text.map_or(0, str::len) as u64)
         })?;
         Ok(Arc::new(builder.finish()))
     }
 
-    fn blobs(&self) -> Result<ArrayRef, String> {
+    fn blobs(&self) -> Result<ArrayRef, Unread> {
         let count = self.rows.len();
         let mut builder = LargeBinaryBuilder::with_capacity(count, count * 16);
-        self.each::<ByteArrayType>(|value| builder.append_option(value.map(|value| value.data())))?;
+        self.each::<ByteArrayType>(|value| {
+            builder.append_option(value.map(|value| value.data()));
+            self.source
+                .room
+                .take(value.map_or(0, |value| value.len()) as u64)
+        })?;
         Ok(Arc::new(builder.finish()))
     }
 }
 
-fn read_leaf(hits: &LeafHits<'_>, natural: &Arrow, unfit: &mut Unfit) -> Result<ArrayRef, String> {
+fn read_leaf(hits: &LeafHits<'_>, natural: &Arrow, unfit: &mut Unfit) -> Result<ArrayRef, Unread> {
     let array = match natural {
         Arrow::Boolean => hits.booleans(),
         Arrow::Float32 => hits.numbers::<FloatType, types::Float32Type>(|value| *value),
@@ -287,15 +349,21 @@ fn read_leaf(hits: &LeafHits<'_>, natural: &Arrow, unfit: &mut Unfit) -> Result<
         }
         Arrow::Utf8 => hits.texts(unfit),
         Arrow::Binary => hits.blobs(),
-        other => Err(format!("type {other} cannot be read leaf by leaf")),
+        other => Err(format!("type {other} cannot be read leaf by leaf").into()),
     }?;
     match natural {
         // The same integers under another name.
         Arrow::Date32 | Arrow::Timestamp(_, _) => {
-            cast(&array, natural).map_err(|error| error.to_string())
+            Ok(cast(&array, natural).map_err(|error| error.to_string())?)
         }
         _ => Ok(array),
     }
+}
+
+/// Rows of a batch that has about a mebibyte, if they are alike.
+fn rows_at_once(rows: i64, bytes: i64) -> usize {
+    let rows = rows.max(0).saturating_mul(1 << 20) / bytes.max(1);
+    rows.clamp(1, 1024) as usize
 }
 
 /// Reads a column by Arrow's record assembly, whole, and takes the hits of each batch.
@@ -305,7 +373,7 @@ fn read_whole(
     target: &Arrow,
     rows: &[u32],
     unfit: &mut Unfit,
-) -> Result<ArrayRef, String> {
+) -> Result<ArrayRef, Unread> {
     let file = source.file;
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
@@ -313,7 +381,9 @@ fn read_whole(
         .map_err(|error| text(&error))?;
     let group = file.file.metadata.row_group(source.group);
     let mut chunks = Vec::new();
+    let mut bytes = 0;
     for leaf in file.file.leaves_of(root) {
+        bytes += group.column(leaf).uncompressed_size().max(0);
         let start = chunk_start(group.column(leaf));
         chunks.push((u64::try_from(start).unwrap_or(0), source.chunk(leaf)?));
     }
@@ -322,7 +392,7 @@ fn read_whole(
     let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata)
         .with_row_groups(vec![source.group])
         .with_projection(mask)
-        .with_batch_size(1024)
+        .with_batch_size(rows_at_once(group.num_rows(), bytes))
         .build()
         .map_err(|error| text(&error))?;
     let mut pieces: Vec<ArrayRef> = Vec::new();
@@ -340,17 +410,19 @@ fn read_whole(
                 UInt32Array::from_iter_values(left[..here].iter().map(|&row| row - base as u32));
             let taken = take(batch.column(0), &indices, None).map_err(|error| text(&error))?;
             let position = (rows.len() - left.len()) as u32;
-            pieces.push(adapt_or_empty(&taken, target, position, unfit)?);
+            let piece = adapt_or_empty(&taken, target, position, unfit)?;
+            source.room.take(piece.get_array_memory_size() as u64)?;
+            pieces.push(piece);
             left = &left[here..];
         }
         base = end;
     }
     if let Some(row) = left.first() {
-        return Err(format!("ends before row {row}"));
+        return Err(format!("ends before row {row}").into());
     }
     let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
     if pieces.is_empty() {
         return Ok(crate::arrow_types::empty_array(target, 0));
     }
-    concat(&pieces).map_err(|error| text(&error))
+    Ok(concat(&pieces).map_err(|error| text(&error))?)
 }
