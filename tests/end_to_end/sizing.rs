@@ -1,7 +1,10 @@
 //! A target that few workers meet.
 
+use std::path::Path;
+
 use kube::api::ListParams;
 use serde_json::json;
+use storage::state::report::ChunkReport;
 
 use crate::outputs::Witness;
 use crate::place::{Place, eventually};
@@ -77,5 +80,41 @@ async fn a_target_that_two_workers_meet_is_met_by_two_or_three() {
         .iter()
         .map(|(_, running, workers)| (*workers).max(*running as i32));
     let most = most.max().unwrap();
-    assert!((2..=3).contains(&most), "{seen:?}");
+    // On a machine that has something else to do, workers are slower than the first one was.
+    let slowest = seconds_per_shard(&place.output("photos"))
+        .into_iter()
+        .fold(0.0, f64::max);
+    let needed = (target as f64 / SHAPE.rows as f64 / 3600.0 * slowest).ceil() as i32;
+    assert!(
+        (2..=needed.max(3)).contains(&most),
+        "{needed} needed: {seen:?}"
+    );
+}
+
+/// What a shard has cost in each item but the small ones of the canary and of the end, as the
+/// items' own reports say.
+fn seconds_per_shard(output: &Path) -> Vec<f64> {
+    let run = std::fs::read_dir(output.join("_sidecar/runs"))
+        .unwrap()
+        .next();
+    let chunks = std::fs::read_dir(run.unwrap().unwrap().path().join("chunks")).unwrap();
+    let files = chunks.map(|file| file.unwrap().path());
+    let reports: Vec<ChunkReport> = files
+        .filter(|file| file.extension().is_some_and(|ending| ending == "json"))
+        .map(|file| serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap())
+        .collect();
+    let sizes = reports.iter().map(|report| report.counts.shards_done);
+    let most = sizes.max().unwrap();
+    let whole = reports
+        .iter()
+        .filter(|report| 2 * report.counts.shards_done > most);
+    let costs: Vec<f64> = whole
+        .map(|report| {
+            let worked = (report.updated_at - report.started_at).as_seconds_f64();
+            let start = report.counts.seconds.start;
+            (worked + start) / report.counts.shards_done as f64
+        })
+        .collect();
+    assert!(costs.len() >= 15, "{costs:?}");
+    costs
 }
