@@ -10,6 +10,8 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
+use rules::model::{Action, Decision, EventKind, EventNote, Observed};
+use rules::reasons;
 use serde_json::json;
 
 use crate::events::Events;
@@ -21,8 +23,6 @@ use crate::observe::Unreadable;
 use crate::runner::{Attempt, Hold, JobKey, Runners};
 use crate::status_writer::status_patch;
 use crate::watch::{ObjectKey, keep_job};
-use rules::model::{Action, Decision, EventKind, EventNote, Observed};
-use rules::reasons;
 
 pub use error::ApplyError;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use clap::Parser;
+use rules::model::Settings;
 
 use crate::identity::{AllowedEndpoint, OwnPrefix};
 use crate::telemetry::LogFormat;
-use rules::model::Settings;
 
 /// Runs SidecarJobs on a Kubernetes cluster.
 ///

@@ -8,6 +8,8 @@ use crds::SidecarJob;
 use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use rules::decide::{decide, report, stop};
+use rules::model::{Observed, Trouble};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -18,8 +20,6 @@ use crate::metrics::Metrics;
 use crate::observe::{Look, Observer};
 use crate::queue::Queue;
 use crate::watch::ObjectKey;
-use rules::decide::{decide, report, stop};
-use rules::model::{Observed, Trouble};
 
 /// A look that takes longer is given up and counts as a failure.
 const LONGEST_LOOK: Duration = Duration::from_secs(120);

@@ -19,14 +19,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crds::{SidecarJob, StorageAccess};
 use kube::{Client, ResourceExt};
+use rules::model::{Refusal, frozen};
+use rules::reasons;
 use storage::{ChecksumMode, CredentialSource, HttpClients, Peers, StorageConfig, Stores};
 
 use crate::api_words::api_words;
 use crate::runner::RETRY_BUDGET;
 use choice::{Choice, OwnRights, choose};
 use endpoint::Endpoints;
-use rules::model::{Refusal, frozen};
-use rules::reasons;
 use secret::SecretKey;
 use service_account::{Role, RoleCredentials, find_role};
 

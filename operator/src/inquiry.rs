@@ -10,11 +10,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use rules::model::{Asked, ObservedJob};
 use serde_json::Value;
 
 use crate::api_words::api_words;
 use crate::events::cut;
-use rules::model::{Asked, ObservedJob};
 
 /// An answer is good for so long.
 const GOOD_FOR: Duration = Duration::from_secs(10);

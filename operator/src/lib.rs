@@ -1,7 +1,7 @@
 //! The control plane: SidecarJobs are planned, sized, run as Indexed Jobs and sealed.
 //!
-//! `observe -> decide -> apply -> status`. [`model`] has the plain values between these;
-//! the rules are pure functions of them.
+//! `observe -> decide -> apply -> status`. [`rules::model`] has the plain values between these;
+//! [`rules::decide`] is pure functions of them.
 #![forbid(unsafe_code)]
 
 pub mod account;

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::backoff::{Appearance, Failures};
 use rules::model::Trouble;
+
+use crate::backoff::{Appearance, Failures};
 
 /// After so long a write that no watch has told of is no longer waited for.
 const EXPECTED_WITHIN: Duration = Duration::from_secs(5);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crds::SidecarJob;
 use kube::ResourceExt;
+use rules::model::{Asked, Observed, ObservedJob, RunFacts, Settings};
 
 use crate::identity::{Identities, IdentityError};
 use crate::inquiry::Inquiry;
@@ -12,7 +13,6 @@ use crate::memory::{Memory, Subject};
 use crate::namespaces::Namespaces;
 use crate::runner::Runners;
 use crate::watch::{Cache, KeptJob, KeptPod, ObjectKey, sum_pods};
-use rules::model::{Asked, Observed, ObservedJob, RunFacts, Settings};
 
 /// What the watches have told so far.
 #[derive(Debug, Default)]

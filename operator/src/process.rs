@@ -10,6 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::{Client, Config, Resource};
+use rules::build::labels;
 use storage::state::writer::ttl_from_environment;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch as channel};
@@ -33,7 +34,6 @@ use crate::queue::Queue;
 use crate::runner::{Pace, Runners};
 use crate::server::{Probe, serve};
 use crate::watch::{ObjectKey, Selection, WatchHealth, WorkerPod, watch};
-use rules::build::labels;
 
 /// Pods that have ended well are no longer told of: thousands of them lie about in a long run.
 const OTHER_PODS: &str = "status.phase!=Succeeded";

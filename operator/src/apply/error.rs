@@ -1,13 +1,13 @@
 //! What can go wrong while a decision is carried out, and in which words people hear of it.
 
 use kube::core::Status;
+use rules::model::Trouble;
+use rules::reasons;
 
 use crate::api_words::api_words;
 use crate::events::cut;
 use crate::identity::IdentityError;
 use crate::runner::RunnerError;
-use rules::model::Trouble;
-use rules::reasons;
 
 /// A message that goes into a status is cut after so many bytes.
 const LONGEST_MESSAGE: usize = 1000;

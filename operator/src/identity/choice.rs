@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use crds::StorageAccess;
 use crds::prefix::{is_s3, normalize};
-
-use super::endpoint::Endpoints;
 use rules::model::Refusal;
 use rules::reasons;
+
+use super::endpoint::Endpoints;
 
 /// An identity.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::Api;
+use rules::reasons;
 use storage::{AccessKey, CredentialSource, Credentials};
 
 use super::IdentityError;
-use rules::reasons;
 
 /// After so long the Secret is read again: keys are replaced now and then.
 const READ_AGAIN: Duration = Duration::from_secs(600);

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crds::SidecarJob;
 use prometheus::{CounterVec, GaugeVec, Registry};
+use rules::model::RunFacts;
 
 use super::{MetricError, gauges, register_counters, seconds};
 use crate::watch::ObjectKey;
-use rules::model::RunFacts;
 
 /// The numbers of a SidecarJob: what its background work says now, and its status for all else.
 #[derive(Clone, Debug, PartialEq)]

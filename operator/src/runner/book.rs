@@ -15,12 +15,12 @@ use time::OffsetDateTime;
 
 use reported::Reported;
 pub(super) use reported::milliseconds;
-
-use super::bounds::NAMES;
-use super::window::{Sample, Window};
 use rules::model::{
     AttemptFacts, BatchFacts, FailureNote, GivenUpItems, Item, ProgressFacts, Settled,
 };
+
+use super::bounds::NAMES;
+use super::window::{Sample, Window};
 
 /// Failures that facts name.
 const FAILURES: usize = 10;

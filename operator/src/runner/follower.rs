@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use rules::model::PlanFacts;
 use storage::state::batch::Batch;
 use storage::state::report::ChunkReport;
 use storage::state::{StateError, frozen_job, layout, plan::PlanSummary};
@@ -16,7 +17,6 @@ use super::planner;
 use super::session::Session;
 use super::silence::Silence;
 use super::trouble::Failed;
-use rules::model::PlanFacts;
 
 /// Files that are read at the same time.
 const READS_IN_FLIGHT: usize = 32;

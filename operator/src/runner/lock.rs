@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rules::model::{LockFacts, PlanFacts};
 use storage::state::ancestors::open_ancestors;
 use storage::state::identity::named;
 use storage::state::lock::{Identity, Tenure};
@@ -11,7 +12,6 @@ use storage::state::writer::{AcquireError, LockRequest, WriterLock};
 use super::bounds::name;
 use super::session::Session;
 use super::trouble::{self, Remedy};
-use rules::model::{LockFacts, PlanFacts};
 
 const WHAT: &str = "take the writer lock";
 

@@ -11,6 +11,7 @@ use crds::digest::pipeline_digest;
 use crds::prefix::normalize;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use rules::model::{PlanFacts, PlanTotals};
 use serde::Deserialize;
 use storage::state::RunId;
 use storage::state::diff::{Decision, Policy};
@@ -30,7 +31,6 @@ use super::follower::freeze;
 use super::footers::{Look, Reservoir, look_at};
 use super::session::Session;
 use super::trouble::{Failed, Remedy, access};
-use rules::model::{PlanFacts, PlanTotals};
 
 /// Chunks, which are shards, in a part of the plan: about 400 KiB that a worker reads.
 const CHUNKS_PER_PART: u64 = 8192;

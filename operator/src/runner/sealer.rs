@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt, stream};
+use rules::model::{GivenUp, Item, SealFacts, SealTotals};
 use storage::state::layout;
 use storage::state::manifest::{Completeness, Manifest, ManifestPart, Recorded, Seal, Totals};
 use storage::state::plan::PlanSummary;
@@ -21,7 +22,6 @@ use super::lock;
 use super::session::Session;
 use super::trouble::{Failed, Remedy};
 use super::walk::{Verdict, Walk};
-use rules::model::{GivenUp, Item, SealFacts, SealTotals};
 
 const WHAT: &str = "verify and seal the output";
 /// Shards of the output whose footers are looked at.

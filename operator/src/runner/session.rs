@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use rules::model::{BatchFacts, GivenUp, LockFacts, PlanFacts, RunFacts, SealFacts};
 use storage::state::RunId;
 use storage::state::batch::{Batch, WorkItem};
 use storage::state::fence::Fence;
@@ -24,7 +25,6 @@ use super::trouble::{self, Failed, Remedy};
 use super::{
     Attempt, Hold, JobKey, Pace, RunnerError, follower, lock, lock::keep, planner, sealer, settle,
 };
-use rules::model::{BatchFacts, GivenUp, LockFacts, PlanFacts, RunFacts, SealFacts};
 
 /// How long a task that panicked rests before what it did may be asked for again.
 const REST_AFTER_PANIC: Duration = Duration::from_secs(30);

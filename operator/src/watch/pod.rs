@@ -6,12 +6,12 @@ use std::collections::HashSet;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
+use rules::build::{CONTAINER, labels};
+use rules::model::{ObservedPods, PodRef};
 use serde::Deserialize;
 
 use super::cache::ObjectKey;
 use crate::events::cut;
-use rules::build::{CONTAINER, labels};
-use rules::model::{ObservedPods, PodRef};
 
 /// A pod, read only as far as it is needed: without its spec.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,10 +1,10 @@
+use rules::sizing::ItemCosts;
 use storage::state::RunId;
 use storage::state::batch::WorkItem;
 use storage::state::report::{ColumnCounts, Failure, RowErrors, Seconds};
 use time::macros::datetime;
 
 use super::*;
-use rules::sizing::ItemCosts;
 
 const START: OffsetDateTime = datetime!(2025-06-01 10:00 UTC);
 
