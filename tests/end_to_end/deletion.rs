@@ -1,5 +1,6 @@
 //! A SidecarJob that is deleted while it runs.
 
+use harness::dataset::Shape;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::Value;
 
@@ -8,10 +9,16 @@ use crate::place::{Place, eventually};
 use crate::sidecar_jobs::counts;
 use crate::site::shared;
 
+/// More than are in hand when it is deleted.
+const SHAPE: Shape = Shape {
+    shards: 500,
+    ..Place::SMALL
+};
+
 #[tokio::test]
 async fn a_deleted_job_takes_its_pods_along_and_leaves_its_shards() {
     let _node = shared().await;
-    let Some(place) = Place::new("deletion", Place::SMALL).await else {
+    let Some(place) = Place::new("deletion", SHAPE).await else {
         return;
     };
     let job = place.join_job("photos", &Place::slow());
@@ -33,7 +40,7 @@ async fn a_deleted_job_takes_its_pods_along_and_leaves_its_shards() {
     })
     .await;
     let left = place.shards("photos").len();
-    assert!((10..Place::SMALL.shards).contains(&left), "{left}");
+    assert!((10..SHAPE.shards).contains(&left), "{left}");
     assert!(!place.output("photos").join("_SUCCESS").exists());
 
     // Applied again, it goes on.

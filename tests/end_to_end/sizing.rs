@@ -13,7 +13,7 @@ use crate::site::alone;
 use harness::dataset::Shape;
 
 const SHAPE: Shape = Shape {
-    shards: 2000,
+    shards: 3200,
     ..Place::SMALL
 };
 

@@ -86,6 +86,8 @@ async fn do_everything(place: &Place) {
         })
     };
     eventually("a Job is under way", &active).await;
+    // From here on no pod begins, so that the run can't end before all is done that is asked of it.
+    pods.set_limit(0);
     // Suspended and resumed, which patches Jobs, whose reasons give the same event twice.
     for suspend in [true, false, true, false] {
         place
