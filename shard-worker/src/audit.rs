@@ -12,14 +12,15 @@ use storage::state::report::{ColumnCounts, Failure, RowErrors, RowExample, Sourc
 use tokio::sync::Semaphore;
 
 use crate::arrow_types::{count_values, is_missing};
+use crate::decode::Decoder;
 use crate::error::{Error, Result, ShardError};
-use crate::evaluate::decode;
 use crate::filters::table::ERRORS;
 use crate::job::Job;
 use crate::keys;
 use crate::parquet_file::ParquetFile;
 use crate::run::batch::{guarded, guarded_future};
 use crate::run::report::write_row_errors;
+use crate::unfit::Unfit;
 
 /// Shards read at once.
 const IN_FLIGHT: usize = 16;
@@ -207,7 +208,8 @@ fn count(job: &Job, file: &ParquetFile) -> Result<Part, ShardError> {
         };
         let counts = part.columns.entry(field.name().clone()).or_default();
         let mut start = 0;
-        for array in decode(file, root)? {
+        let mut values = Decoder::open(file, root)?;
+        while let Some(array) = values.next(&mut Unfit::default())? {
             let (populated, errors) = count_values(&array);
             counts.populated += populated;
             counts.null += array.len() as u64 - populated;

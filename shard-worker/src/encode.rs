@@ -1,48 +1,59 @@
-//! Writes a sidecar shard: unchanged columns are copied chunk by chunk, the others encoded.
+//! Encodes the columns of a sidecar that no file has as they are, while their values come.
 //!
-//! The bytes depend on the inputs and the manifest alone: no time, no host, no thread count,
-//! no library version goes into the file.
+//! The bytes depend on the values alone, not on how many came at a time: they are encoded in
+//! blocks that end where their bytes say so.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
+use arrow::compute::concat;
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
-use bytes::Bytes;
 use parquet::arrow::ArrowSchemaConverter;
-use parquet::arrow::arrow_writer::{ArrowRowGroupWriterFactory, compute_leaves};
-use parquet::basic::{Compression, Encoding, LogicalType, Type as PhysicalType, ZstdLevel};
-use parquet::file::metadata::KeyValue;
+use parquet::arrow::arrow_writer::{
+    ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves,
+};
+use parquet::basic::{Compression, Encoding, Type as PhysicalType, ZstdLevel};
+use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
 use crate::arrow_types::count_values;
-use crate::column_plan::{PlannedColumn, ShardFiles, Value, passes_unchanged};
+use crate::column_plan::{PlannedColumn, ShardFiles};
+use crate::decode::BATCH_BYTES;
 use crate::error::ShardError;
-use crate::evaluate::{Produced, evaluate};
-use crate::levels::{self, Presence};
-use crate::parquet_file::ParquetFile;
-use crate::provenance::ShardCounts;
-use crate::recode::{self, Chunk};
-use crate::shard::LoadedShard;
-use crate::splice;
+use crate::evaluate::{Produced, Values, bytes_of, varies, width_of};
 
-/// Version of the sidecar format: what the footer's metadata says and how it is encoded.
-pub const FORMAT_VERSION: &str = "1";
-/// Key of the format version in the footer.
-pub const META_VERSION: &str = "sidecarjob.version";
-/// Key of the pipeline digest in the footer.
-pub const META_DIGEST: &str = "sidecarjob.digest";
-/// Key of the hash of main's footer in the footer.
-pub const META_MAIN_FOOTER: &str = "sidecarjob.main_footer_sha256";
-
-/// Footer metadata: how many rows matched, and how many lack a value, per column; as JSON. What
-/// a run that is resumed knows of a shard whose line was lost.
-pub const META_COUNTS: &str = "sidecarjob.counts";
-/// Footer metadata: what the shard was made from beside main, as JSON; absent if that is nothing.
-pub const META_INPUTS: &str = "sidecarjob.side_inputs";
 /// Who wrote the file, without a version: the same bytes from every release.
 pub const CREATED_BY: &str = "sidecarjob shard-worker";
+
+/// Where blocks and row groups end.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Bytes of texts, blobs and lists of all columns after which a block ends.
+    pub block: u64,
+    /// Bytes of all values after which a block ends.
+    pub block_in_all: u64,
+    /// Bytes of a column's texts, blobs or lists after which a row group ends, though main's goes
+    /// on: readers hold a column of a row group at once, and some can't hold 2 GiB of texts.
+    pub group: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            block: 16 << 20,
+            block_in_all: 64 << 20,
+            group: 1 << 30,
+        }
+    }
+}
+
+/// Rows that are evaluated at once, at most.
+const WINDOW: usize = 64 << 10;
+/// Bytes of a file's values that are decoded at once, where many columns come from files.
+const SMALLEST_BATCH: usize = 256 << 10;
 
 /// Per-column figures of a shard, in the order of the columns that are not main's alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,264 +68,322 @@ pub struct ColumnCounts {
     pub errors: u64,
 }
 
-/// A finished sidecar shard.
-#[derive(Debug)]
-pub struct Sidecar {
-    /// The whole file.
-    pub bytes: Bytes,
-    /// Rows.
-    pub rows: u64,
-    /// Counts of the columns that are not main's alone: declared, or from a sibling.
-    pub counts: Vec<ColumnCounts>,
+/// The columns of a shard that are evaluated and encoded.
+pub struct NewColumns<'a> {
+    uri: &'a str,
+    bounds: Bounds,
+    columns: Vec<NewColumn<'a>>,
+    schema: SchemaRef,
+    factory: Option<ArrowRowGroupWriterFactory>,
+    /// Rows of main's row groups that are still to come.
+    main_groups: std::vec::IntoIter<usize>,
+    /// Rows of main's present row group that are still to come.
+    left: usize,
+    /// Rows of the row group that is being written.
+    rows: usize,
+    writers: Vec<Vec<ArrowColumnWriter>>,
+    block_bytes: u64,
+    block_bytes_in_all: u64,
+    groups: Vec<NewGroup>,
 }
 
-/// How one column gets into the file.
-enum Column {
-    Spliced {
-        file: usize,
-        root: usize,
-    },
-    /// Written anew as it is: for each leaf, its chunks in the order of row groups.
-    Recoded(Vec<std::vec::IntoIter<Chunk>>),
-    Encoded {
-        field: FieldRef,
-        arrays: Vec<ArrayRef>,
-        leaves: usize,
-    },
+struct NewColumn<'a> {
+    values: Values<'a>,
+    leaves: usize,
+    /// Whether values are of different sizes.
+    varies: bool,
+    width: u64,
+    /// Values that are not yet encoded.
+    block: Vec<ArrayRef>,
+    /// Bytes of the row group that is being written.
+    group_bytes: u64,
+    counts: ColumnCounts,
 }
 
-/// Builds the sidecar of a shard of which `matched` rows matched. `inputs` is what its footer
-/// says of what it was made from beside main.
-pub fn sidecar(
-    shard: &LoadedShard,
-    produced: Produced<'_>,
-    digest: &str,
-    matched: u64,
-    inputs: Option<&str>,
-) -> Result<Sidecar, ShardError> {
-    let files = &shard.files;
-    let main = &files.main;
-    let group_rows = main.group_rows();
-    let uri = &main.uri;
-    let failed = |error: parquet::errors::ParquetError| {
-        ShardError::malformed(uri, format!("its sidecar cannot be written: {error}"))
-    };
+/// The encoded columns of a row group.
+pub struct NewGroup {
+    /// Its rows.
+    pub rows: usize,
+    /// A chunk for each leaf of each column.
+    pub chunks: std::vec::IntoIter<ArrowColumnChunk>,
+}
 
-    let mut columns = Vec::with_capacity(shard.plan.columns.len());
-    let mut types: Vec<TypePtr> = Vec::with_capacity(shard.plan.columns.len());
-    let mut counts = Vec::new();
-    for planned in &shard.plan.columns {
-        let (column, parquet_type, counted) = column(planned, files, produced, &group_rows)?;
-        counts.extend(counted);
-        columns.push(column);
-        types.push(parquet_type);
+/// All that was encoded.
+pub struct Encoded {
+    /// Row groups: main's, or parts of them.
+    pub groups: Vec<NewGroup>,
+    /// What was counted, a column each.
+    pub counts: std::vec::IntoIter<ColumnCounts>,
+}
+
+impl<'a> NewColumns<'a> {
+    /// Columns of a shard, with their declarations.
+    ///
+    /// # Errors
+    /// If a column has no declaration, or a file's values cannot be read.
+    pub fn open(
+        files: &'a ShardFiles,
+        planned: &[&'a PlannedColumn],
+        bounds: Bounds,
+    ) -> Result<Self, ShardError> {
+        let uri = &files.main.uri;
+        let failed = |error: ParquetError| cannot_be_written(uri, &error);
+        let batch_bytes = (BATCH_BYTES / planned.len().max(1)).max(SMALLEST_BATCH);
+        let (mut columns, mut types, mut fields) = (Vec::new(), Vec::new(), Vec::new());
+        for planned in planned {
+            let Some(declared) = &planned.declared else {
+                let reason = format!("column {:?} has no declared type", planned.name);
+                return Err(ShardError::schema(uri, reason));
+            };
+            let written = parquet_type(declared).map_err(failed)?;
+            let alone = message(vec![written.clone()]).map_err(failed)?;
+            columns.push(NewColumn {
+                values: Values::open(&planned.value, declared, files, batch_bytes)?,
+                leaves: SchemaDescriptor::new(alone).num_columns(),
+                varies: varies(declared.data_type()),
+                width: width_of(declared.data_type()),
+                block: Vec::new(),
+                group_bytes: 0,
+                counts: ColumnCounts {
+                    name: planned.name.clone(),
+                    populated: 0,
+                    null: 0,
+                    errors: 0,
+                },
+            });
+            types.push(written);
+            fields.push(declared.clone());
+        }
+        let schema = Arc::new(Schema::new(fields));
+        let mut new = Self {
+            uri,
+            bounds,
+            columns,
+            factory: factory(types, &schema).map_err(failed)?,
+            schema,
+            main_groups: files.main.group_rows().into_iter(),
+            left: 0,
+            rows: 0,
+            writers: Vec::new(),
+            block_bytes: 0,
+            block_bytes_in_all: 0,
+            groups: Vec::new(),
+        };
+        new.open_main_group()?;
+        Ok(new)
     }
-    let encoded_types: Vec<TypePtr> = columns
-        .iter()
-        .zip(&types)
-        .filter(|(column, _)| matches!(column, Column::Encoded { .. }))
-        .map(|(_, parquet_type)| parquet_type.clone())
-        .collect();
-    let encoded_fields: Vec<FieldRef> = columns
-        .iter()
-        .filter_map(|column| match column {
-            Column::Encoded { field, .. } => Some(field.clone()),
-            Column::Spliced { .. } | Column::Recoded(_) => None,
-        })
-        .collect();
 
-    let root = message(types).map_err(failed)?;
-    let metadata = [
-        (META_VERSION, FORMAT_VERSION),
-        (META_DIGEST, digest),
-        (META_MAIN_FOOTER, &main.footer_sha256),
-        (META_COUNTS, &ShardCounts::new(matched, &counts).to_json()),
-    ];
-    let inputs = inputs.map(|inputs| (META_INPUTS, inputs));
-    let metadata = metadata
-        .into_iter()
-        .chain(inputs)
-        .map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()))
-        .collect();
-    let properties = WriterProperties::builder()
-        .set_created_by(CREATED_BY.to_owned())
-        .set_key_value_metadata(Some(metadata))
-        .set_offset_index_disabled(true)
-        .build();
-    let estimate = main.bytes.held() + main.num_rows().min(1 << 20) * 64;
-    let mut writer =
-        SerializedFileWriter::new(Vec::with_capacity(estimate), root, Arc::new(properties))
-            .map_err(failed)?;
-    let encoder = Encoder::new(encoded_types, encoded_fields).map_err(failed)?;
-    let groups_of = |file: &ParquetFile| file.groups().map(|(group, _)| group).collect::<Vec<_>>();
-    let main_groups = groups_of(main);
-    let sibling_groups: Vec<Vec<usize>> = files
-        .siblings
-        .iter()
-        .map(|sibling| sibling.as_ref().map(groups_of).unwrap_or_default())
-        .collect();
-
-    let mut start = 0;
-    for (position, &rows) in group_rows.iter().enumerate() {
-        let mut encoded = encoder
-            .encode(&columns, start, rows)
-            .map_err(failed)?
-            .into_iter();
-        let mut group = writer.next_row_group().map_err(failed)?;
-        for column in &mut columns {
-            match column {
-                Column::Spliced { file: number, root } => {
-                    let Some(file) = files.get(*number) else {
-                        continue;
-                    };
-                    let groups = match *number {
-                        0 => &main_groups,
-                        sibling => &sibling_groups[sibling - 1],
-                    };
-                    for leaf in file.leaves_of(*root) {
-                        let close =
-                            splice::close_result(file, groups[position], leaf).map_err(failed)?;
-                        group.append_column(&*file.bytes, close).map_err(failed)?;
-                    }
-                }
-                Column::Recoded(leaves) => {
-                    for Chunk { bytes, close } in leaves.iter_mut().filter_map(Iterator::next) {
-                        group.append_column(&bytes, close).map_err(failed)?;
-                    }
-                }
-                Column::Encoded { leaves, .. } => {
-                    for chunk in encoded.by_ref().take(*leaves) {
-                        chunk.append_to_row_group(&mut group).map_err(failed)?;
-                    }
-                }
+    /// Evaluates and encodes the next rows of the shard.
+    ///
+    /// # Errors
+    /// If values cannot be read, brought into the declared type, or encoded.
+    pub fn add(&mut self, rows: Range<usize>, produced: Produced<'_>) -> Result<(), ShardError> {
+        let mut row = rows.start;
+        while row < rows.end {
+            let most = (rows.end - row).min(self.left).min(WINDOW);
+            if most == 0 {
+                let reason = format!("its sidecar cannot be written: more than {row} rows");
+                return Err(ShardError::malformed(self.uri, reason));
+            }
+            let count = self.ready(row, most, produced)?;
+            let mut pieces = Vec::with_capacity(self.columns.len());
+            for column in &mut self.columns {
+                let piece = column.values.take(row..row + count, produced)?;
+                let (populated, errors) = count_values(&piece);
+                column.counts.populated += populated;
+                column.counts.null += count as u64 - populated;
+                column.counts.errors += errors;
+                pieces.push(piece);
+            }
+            self.take_in(&pieces, count)?;
+            row += count;
+            if self.left == 0 {
+                self.end_group()?;
+                self.open_main_group()?;
             }
         }
-        group.close().map_err(failed)?;
-        start += rows;
+        Ok(())
     }
-    let bytes = writer.into_inner().map_err(failed)?;
-    Ok(Sidecar {
-        bytes: Bytes::from(bytes),
-        rows: main.num_rows() as u64,
-        counts,
-    })
-}
 
-/// How a column is written, its type, and what is counted of it.
-type WrittenColumn = (Column, TypePtr, Option<ColumnCounts>);
-
-/// Decides how a column is written, and evaluates it if it is encoded.
-fn column(
-    planned: &PlannedColumn,
-    files: &ShardFiles,
-    produced: Produced<'_>,
-    group_rows: &[usize],
-) -> Result<WrittenColumn, ShardError> {
-    let main = &files.main;
-    if let Value::File { file: number, root } = planned.value
-        && let Some(file) = files.get(number)
-        && passes_unchanged(file, root, planned.declared.as_ref())?
-    {
-        let parquet_type = file.roots()[root].clone();
-        if has_unknown_type(&parquet_type) {
-            return Err(ShardError::schema(
-                &file.uri,
-                format!(
-                    "column {:?} has a logical type that this release does not know; drop it with extractScaffold",
-                    planned.name
-                ),
-            ));
+    /// What was encoded, once all rows were added.
+    pub fn finish(self) -> Encoded {
+        let counts: Vec<ColumnCounts> = self
+            .columns
+            .into_iter()
+            .map(|column| column.counts)
+            .collect();
+        Encoded {
+            groups: self.groups,
+            counts: counts.into_iter(),
         }
-        let malformed = |error: &dyn std::fmt::Display| {
-            ShardError::malformed(&file.uri, format!("column {:?}: {error}", planned.name))
-        };
-        let is_own = number > 0 || planned.declared.is_some();
-        let anew = match splice::check(file, root, group_rows) {
-            Ok(()) if !is_own => {
-                levels::check_lists(file, root).map_err(|error| malformed(&error))?;
-                None
-            }
-            Ok(()) => {
-                let presence = levels::presence(file, root).map_err(|error| malformed(&error))?;
-                // A row without a value holds a struct of nulls, as in every other shard.
-                if !presence.null_structs {
-                    let counts = counted(&planned.name, presence, file);
-                    let column = Column::Spliced { file: number, root };
-                    return Ok((column, parquet_type, Some(counts)));
-                }
-                Some("it has null structs".to_owned())
-            }
-            Err(reason) => Some(reason),
-        };
-        let Some(reason) = anew else {
-            let column = Column::Spliced { file: number, root };
-            return Ok((column, parquet_type, None));
-        };
-        tracing::debug!(file = %file.uri, column = %planned.name, "written anew: {reason}");
-        let recoded = recoding(file, root, parquet_type.clone())
-            .and_then(|properties| recode::column(file, root, group_rows, &properties, is_own))
-            .map_err(|error| malformed(&error))?;
-        let counts = is_own.then(|| counted(&planned.name, recoded.presence, file));
-        return Ok((Column::Recoded(recoded.leaves), parquet_type, counts));
     }
-    let Some(declared) = &planned.declared else {
-        return Err(ShardError::schema(
-            &main.uri,
-            format!("column {:?} has no declared type", planned.name),
-        ));
-    };
-    let array = evaluate(&planned.value, declared, files, produced)?;
-    let parquet_type =
-        parquet_type(declared).map_err(|error| ShardError::malformed(&main.uri, error))?;
-    let leaves = SchemaDescriptor::new(
-        message(vec![parquet_type.clone()])
-            .map_err(|error| ShardError::malformed(&main.uri, error))?,
-    )
-    .num_columns();
-    let arrays = vec![array];
-    let counts = Some(count(&planned.name, &arrays));
-    let column = Column::Encoded {
-        field: declared.clone(),
-        arrays,
-        leaves,
-    };
-    Ok((column, parquet_type, counts))
-}
 
-/// What was counted of a column of a file.
-fn counted(name: &str, presence: Presence, file: &ParquetFile) -> ColumnCounts {
-    ColumnCounts {
-        name: name.to_owned(),
-        populated: presence.populated,
-        null: (file.num_rows() as u64).saturating_sub(presence.populated),
-        errors: presence.errors,
-    }
-}
-
-/// How a column of a file is encoded when it is written anew.
-fn recoding(
-    file: &ParquetFile,
-    root: usize,
-    parquet_type: TypePtr,
-) -> parquet::errors::Result<WriterPropertiesPtr> {
-    let mut dictionaries = Vec::new();
-    for leaf in file.leaves_of(root) {
-        dictionaries.push(recode::dictionary_limit(file, leaf)?);
-    }
-    let schema = SchemaDescriptor::new(message(vec![parquet_type])?);
-    Ok(encoding(&schema, &dictionaries))
-}
-
-/// Whether a column, or a field of it, is annotated by a newer release of the format: a writer
-/// cannot repeat what it does not know.
-fn has_unknown_type(column: &Type) -> bool {
-    let annotation = column.get_basic_info().logical_type_ref();
-    matches!(annotation, Some(LogicalType::_Unknown { .. }))
-        || column.is_group()
-            && column
-                .get_fields()
+    /// How many of the next `most` rows are evaluated at once: no more than end the block.
+    fn ready(
+        &mut self,
+        row: usize,
+        most: usize,
+        produced: Produced<'_>,
+    ) -> Result<usize, ShardError> {
+        let mut count = most;
+        for column in &mut self.columns {
+            count = column.values.ready(count)?;
+        }
+        let varying = self.columns.iter().filter(|column| column.varies);
+        let varying: Vec<&Values<'_>> = varying.map(|column| &column.values).collect();
+        if varying.is_empty() {
+            return Ok(count);
+        }
+        let mut bytes = self.block_bytes;
+        for taken in 0..count {
+            let of_row = varying
                 .iter()
-                .any(|field| has_unknown_type(field))
+                .map(|values| values.bytes_of(row + taken, produced));
+            bytes += of_row.sum::<u64>();
+            if bytes >= self.bounds.block {
+                return Ok(taken + 1);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Takes in `count` rows, and writes what is whole of them.
+    fn take_in(&mut self, pieces: &[ArrayRef], count: usize) -> Result<(), ShardError> {
+        let fixed: u64 = self.columns.iter().map(|column| column.width).sum();
+        let varying: Vec<usize> = (0..self.columns.len())
+            .filter(|&column| self.columns[column].varies)
+            .collect();
+        let mut from = 0;
+        for row in 0..count {
+            let mut is_full = false;
+            let mut varied = 0;
+            for &number in &varying {
+                let bytes = bytes_of(&pieces[number], row);
+                let column = &mut self.columns[number];
+                column.group_bytes += bytes;
+                is_full |= column.group_bytes >= self.bounds.group;
+                varied += bytes;
+            }
+            self.block_bytes += varied;
+            self.block_bytes_in_all += varied + fixed;
+            if is_full
+                || self.block_bytes >= self.bounds.block
+                || self.block_bytes_in_all >= self.bounds.block_in_all
+            {
+                self.push(pieces, from, row + 1);
+                from = row + 1;
+                self.write_block()?;
+            }
+            if is_full && self.left > 0 {
+                self.end_group()?;
+            }
+        }
+        self.push(pieces, from, count);
+        Ok(())
+    }
+
+    fn push(&mut self, pieces: &[ArrayRef], from: usize, to: usize) {
+        if from == to {
+            return;
+        }
+        self.rows += to - from;
+        self.left -= to - from;
+        for (column, piece) in self.columns.iter_mut().zip(pieces) {
+            column.block.push(piece.slice(from, to - from));
+        }
+    }
+
+    fn write_block(&mut self) -> Result<(), ShardError> {
+        (self.block_bytes, self.block_bytes_in_all) = (0, 0);
+        let fields = self.schema.fields().iter();
+        let columns = self.columns.iter_mut().zip(&mut self.writers);
+        for ((column, writers), field) in columns.zip(fields) {
+            let pieces = std::mem::take(&mut column.block);
+            let array = match &pieces[..] {
+                [] => continue,
+                [only] => only.clone(),
+                _ => {
+                    let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
+                    concat(&pieces).map_err(|error| cannot_be_written(self.uri, &error))?
+                }
+            };
+            drop(pieces);
+            let leaves = compute_leaves(field, &array);
+            let leaves = leaves.map_err(|error| cannot_be_written(self.uri, &error))?;
+            for (leaf, writer) in leaves.iter().zip(writers) {
+                let written = writer.write(leaf);
+                written.map_err(|error| cannot_be_written(self.uri, &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_group(&mut self) -> Result<(), ShardError> {
+        self.write_block()?;
+        let mut chunks = Vec::new();
+        for writer in std::mem::take(&mut self.writers).into_iter().flatten() {
+            let chunk = writer.close();
+            chunks.push(chunk.map_err(|error| cannot_be_written(self.uri, &error))?);
+        }
+        self.groups.push(NewGroup {
+            rows: std::mem::take(&mut self.rows),
+            chunks: chunks.into_iter(),
+        });
+        if self.left > 0 {
+            self.open_writers()?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with main's next row group, and writes those of no rows.
+    fn open_main_group(&mut self) -> Result<(), ShardError> {
+        while self.left == 0 {
+            let Some(rows) = self.main_groups.next() else {
+                return Ok(());
+            };
+            self.left = rows;
+            self.open_writers()?;
+            if rows == 0 {
+                self.end_group()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_writers(&mut self) -> Result<(), ShardError> {
+        let Some(factory) = &self.factory else {
+            return Ok(());
+        };
+        let writers = factory.create_column_writers(0);
+        let writers = writers.map_err(|error| cannot_be_written(self.uri, &error))?;
+        let mut writers = writers.into_iter();
+        for column in &mut self.columns {
+            column.group_bytes = 0;
+            let leaves = writers.by_ref().take(column.leaves).collect();
+            self.writers.push(leaves);
+        }
+        Ok(())
+    }
+}
+
+/// From an error of a library that writes.
+pub fn cannot_be_written(uri: &str, error: &dyn std::fmt::Display) -> ShardError {
+    ShardError::malformed(uri, format!("its sidecar cannot be written: {error}"))
+}
+
+/// Writers for columns through a schema of just those; none without columns.
+fn factory(
+    types: Vec<TypePtr>,
+    schema: &SchemaRef,
+) -> parquet::errors::Result<Option<ArrowRowGroupWriterFactory>> {
+    if types.is_empty() {
+        return Ok(None);
+    }
+    let root = message(types)?;
+    let properties = encoding(&SchemaDescriptor::new(root.clone()), &[]);
+    let writer = SerializedFileWriter::new(std::io::sink(), root, properties)?;
+    let factory = ArrowRowGroupWriterFactory::new(&writer, schema.clone());
+    Ok(Some(factory))
 }
 
 /// The Parquet type of a declared column: optional throughout, lists with an `element`.
@@ -333,93 +402,13 @@ pub fn message(fields: Vec<TypePtr>) -> parquet::errors::Result<TypePtr> {
     ))
 }
 
-fn count(name: &str, arrays: &[ArrayRef]) -> ColumnCounts {
-    let (mut populated, mut errors, mut rows) = (0, 0, 0);
-    for array in arrays {
-        let (present, failed) = count_values(array);
-        populated += present;
-        errors += failed;
-        rows += array.len() as u64;
-    }
-    ColumnCounts {
-        name: name.to_owned(),
-        populated,
-        null: rows - populated,
-        errors,
-    }
-}
-
-/// Encodes the columns that are not copied, through a schema of just those.
-struct Encoder {
-    factory: Option<ArrowRowGroupWriterFactory>,
-    schema: SchemaRef,
-}
-
-impl Encoder {
-    fn new(types: Vec<TypePtr>, fields: Vec<FieldRef>) -> parquet::errors::Result<Self> {
-        let schema = Arc::new(Schema::new(fields));
-        if types.is_empty() {
-            return Ok(Self {
-                factory: None,
-                schema,
-            });
-        }
-        let root = message(types)?;
-        let properties = encoding(&SchemaDescriptor::new(root.clone()), &[]);
-        let writer = SerializedFileWriter::new(std::io::sink(), root, properties)?;
-        Ok(Self {
-            factory: Some(ArrowRowGroupWriterFactory::new(&writer, schema.clone())),
-            schema,
-        })
-    }
-
-    /// Encodes `rows` rows from `start`: a chunk for each leaf, in order.
-    fn encode(
-        &self,
-        columns: &[Column],
-        start: usize,
-        rows: usize,
-    ) -> parquet::errors::Result<Vec<parquet::arrow::arrow_writer::ArrowColumnChunk>> {
-        let Some(factory) = &self.factory else {
-            return Ok(Vec::new());
-        };
-        let mut writers = factory.create_column_writers(0)?.into_iter();
-        let mut chunks = Vec::new();
-        let encoded = columns.iter().filter_map(|column| match column {
-            Column::Encoded { arrays, leaves, .. } => Some((arrays, *leaves)),
-            Column::Spliced { .. } | Column::Recoded(_) => None,
-        });
-        for ((arrays, leaves), field) in encoded.zip(self.schema.fields()) {
-            let mut column_writers: Vec<_> = writers.by_ref().take(leaves).collect();
-            let mut offset = 0;
-            for array in arrays {
-                let (from, to) = (start.max(offset), (start + rows).min(offset + array.len()));
-                if from < to {
-                    let slice = array.slice(from - offset, to - from);
-                    for (leaf, writer) in compute_leaves(field, &slice)?
-                        .iter()
-                        .zip(&mut column_writers)
-                    {
-                        writer.write(leaf)?;
-                    }
-                }
-                offset += array.len();
-            }
-            for writer in column_writers {
-                chunks.push(writer.close()?);
-            }
-        }
-        Ok(chunks)
-    }
-}
-
 /// Encoding and codec by type, and where a column had a dictionary, that may take so many bytes.
 ///
 /// Metrics are floats whose bits hardly repeat: zstd spends most of a shard's CPU on them to
 /// save little. Splitting their bytes into streams leaves the parts that do repeat side by
 /// side, and lz4 finds those at ten times the speed, in files no larger than zstd's with a
 /// dictionary. Texts gain from zstd.
-fn encoding(schema: &SchemaDescriptor, dictionaries: &[Option<usize>]) -> WriterPropertiesPtr {
+pub fn encoding(schema: &SchemaDescriptor, dictionaries: &[Option<usize>]) -> WriterPropertiesPtr {
     let mut builder = WriterProperties::builder()
         .set_created_by(CREATED_BY.to_owned())
         .set_compression(Compression::LZ4_RAW)

@@ -1,22 +1,19 @@
 //! Values of the columns that are not copied as they are.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, LargeStringBuilder, StructArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, StructArray, UInt32Array};
 use arrow::buffer::NullBuffer;
-use arrow::compute::{concat, interleave, take};
-use arrow::datatypes::{DataType as Arrow, FieldRef, Schema};
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
-};
-use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
-use parquet::schema::types::{SchemaDescriptor, Type};
+use arrow::compute::{interleave, take};
+use arrow::datatypes::{DataType as Arrow, FieldRef};
+use arrow::error::ArrowError;
 
 use crate::arrow_types::{empty_array, is_missing};
-use crate::column_plan::{ShardFiles, Value, natural_type};
+use crate::column_plan::{ShardFiles, Value};
+use crate::decode::Decoder;
 use crate::error::ShardError;
-use crate::keys;
 use crate::lookup::NONE;
 use crate::parquet_file::ParquetFile;
 use crate::unfit::{Unfit, adapt_or_empty};
@@ -32,16 +29,11 @@ pub struct ShardFound<'a> {
     pub unfit: &'a [Unfit],
 }
 
-impl ShardFound<'_> {
-    /// Rows for which something was found.
-    pub fn matched(&self) -> usize {
-        self.rows.iter().filter(|&&row| row != NONE).count()
-    }
-}
-
 /// Values that do not come from a shard's files.
 #[derive(Debug, Clone, Copy)]
 pub struct Produced<'a> {
+    /// The row that what was found begins with.
+    pub first_row: usize,
     /// What each lookup found.
     pub found: &'a [ShardFound<'a>],
     /// What filters say: columns of each step that has some.
@@ -50,95 +42,291 @@ pub struct Produced<'a> {
     pub unfit: &'a RefCell<Unfit>,
 }
 
-/// Evaluates a column of a declared type: one array with a row for each row of main.
-pub fn evaluate(
-    value: &Value,
-    declared: &FieldRef,
-    files: &ShardFiles,
-    produced: Produced<'_>,
-) -> Result<ArrayRef, ShardError> {
-    let rows = files.main.num_rows();
-    let target = declared.data_type();
-    let failed = |error: &dyn std::fmt::Display| {
-        ShardError::schema(
-            &files.main.uri,
-            format!("column {:?}: {error}", declared.name()),
-        )
-    };
-    match value {
-        Value::Empty => Ok(empty_array(target, rows)),
-        Value::Lookup { lookup, column } => {
-            let ShardFound {
-                rows,
-                columns,
-                unfit,
-            } = produced.found[*lookup];
-            let mut noted = produced.unfit.borrow_mut();
-            for bad in unfit.get(*column).into_iter().flat_map(Unfit::rows) {
-                let rows = rows.iter().enumerate().filter(|(_, found)| **found == bad);
-                rows.for_each(|(row, _)| noted.add(row as u32, ""));
+/// The values of a column of a declared type, evaluated from the first row of a shard to the last.
+pub struct Values<'a> {
+    files: &'a ShardFiles,
+    declared: &'a FieldRef,
+    source: Source<'a>,
+}
+
+enum Source<'a> {
+    Empty,
+    Lookup {
+        lookup: usize,
+        column: usize,
+    },
+    Computed {
+        step: usize,
+        column: usize,
+    },
+    File(Box<FileValues<'a>>),
+    FirstPresent {
+        candidates: Vec<Values<'a>>,
+        blank_is_missing: bool,
+    },
+}
+
+struct FileValues<'a> {
+    file: &'a ParquetFile,
+    decoder: Decoder<'a>,
+    /// Decoded values that nobody has taken yet.
+    pending: Option<ArrayRef>,
+    unfit: Unfit,
+}
+
+impl<'a> Values<'a> {
+    /// Opens a column; what is decoded of a file comes in batches of `batch_bytes`.
+    ///
+    /// # Errors
+    /// If a column of a file cannot be read.
+    pub fn open(
+        value: &Value,
+        declared: &'a FieldRef,
+        files: &'a ShardFiles,
+        batch_bytes: usize,
+    ) -> Result<Self, ShardError> {
+        let open = |value| Self::open(value, declared, files, batch_bytes);
+        let source = match value {
+            Value::Empty => Source::Empty,
+            &Value::Lookup { lookup, column } => Source::Lookup { lookup, column },
+            &Value::Computed { step, column } => Source::Computed { step, column },
+            Value::File { file, root } => {
+                let file = files
+                    .get(*file)
+                    .ok_or_else(|| failed(files, declared, &"its file is missing"))?;
+                Source::File(Box::new(FileValues {
+                    file,
+                    decoder: Decoder::lenient(file, *root, batch_bytes)?,
+                    pending: None,
+                    unfit: Unfit::default(),
+                }))
             }
-            let indices =
-                UInt32Array::from_iter(rows.iter().map(|&row| (row != NONE).then_some(row)));
-            take_present(&columns[*column], &indices).map_err(|error| failed(&error))
+            Value::FirstPresent {
+                candidates,
+                blank_is_missing,
+            } => Source::FirstPresent {
+                candidates: candidates.iter().map(open).collect::<Result<_, _>>()?,
+                blank_is_missing: *blank_is_missing,
+            },
+        };
+        Ok(Self {
+            files,
+            declared,
+            source,
+        })
+    }
+
+    /// How many of the next `most` rows can be had at once: at least one.
+    ///
+    /// # Errors
+    /// If a column of a file cannot be read.
+    pub fn ready(&mut self, most: usize) -> Result<usize, ShardError> {
+        match &mut self.source {
+            Source::Empty | Source::Lookup { .. } | Source::Computed { .. } => Ok(most),
+            Source::File(file) => file.ready(self.declared, most),
+            Source::FirstPresent { candidates, .. } => {
+                let mut candidates = candidates.iter_mut();
+                candidates.try_fold(most, |most, candidate| candidate.ready(most))
+            }
         }
-        Value::Computed { step, column } => Ok(produced.computed[*step][*column].clone()),
-        Value::File { file, root } => {
-            let file = files
-                .get(*file)
-                .ok_or_else(|| failed(&"its file is missing"))?;
-            let mut unfit = Unfit::default();
-            let mut base = 0;
-            let mut adapted = Vec::new();
-            for batch in decode_or_empty(file, *root, &mut unfit)? {
-                let fits = adapt_or_empty(&batch, target, base, &mut unfit);
-                base += batch.len() as u32;
-                adapted.push(fits.map_err(|error| {
-                    ShardError::schema(&file.uri, format!("column {:?}: {error}", declared.name()))
-                })?);
+    }
+
+    /// About how many bytes evaluating a row takes that are not there yet.
+    pub fn bytes_of(&self, row: usize, produced: Produced<'_>) -> u64 {
+        match &self.source {
+            Source::Empty | Source::File(_) | Source::Computed { .. } => 0,
+            Source::Lookup { lookup, column } => {
+                let found = produced.found[*lookup];
+                match found.rows[row - produced.first_row] {
+                    NONE => 0,
+                    row => bytes_of(&found.columns[*column], row as usize),
+                }
             }
-            for (row, reason) in unfit.first() {
-                let (uri, name) = (&file.uri, declared.name());
+            Source::FirstPresent { candidates, .. } => candidates
+                .iter()
+                .map(|candidate| candidate.bytes_of(row, produced))
+                .fold(0, u64::max),
+        }
+    }
+
+    /// Evaluates the next rows, which must be [ready](Values::ready).
+    ///
+    /// # Errors
+    /// If values cannot be brought into the declared type.
+    pub fn take(
+        &mut self,
+        rows: Range<usize>,
+        produced: Produced<'_>,
+    ) -> Result<ArrayRef, ShardError> {
+        let target = self.declared.data_type();
+        match &mut self.source {
+            Source::Empty => Ok(empty_array(target, rows.len())),
+            Source::Lookup { lookup, column } => {
+                let found = produced.found[*lookup];
+                let first = produced.first_row;
+                let places = &found.rows[rows.start - first..rows.end - first];
+                if let Some(unfit) = found.unfit.get(*column).filter(|unfit| unfit.is_any()) {
+                    let mut noted = produced.unfit.borrow_mut();
+                    let bad = places
+                        .iter()
+                        .zip(rows)
+                        .filter(|(place, _)| unfit.has(**place));
+                    bad.for_each(|(_, row)| noted.add(row as u32, ""));
+                }
+                let indices =
+                    UInt32Array::from_iter(places.iter().map(|&row| (row != NONE).then_some(row)));
+                take_present(&found.columns[*column], &indices)
+                    .map_err(|error| failed(self.files, self.declared, &error))
+            }
+            Source::Computed { step, column } => {
+                Ok(produced.computed[*step][*column].slice(rows.start, rows.len()))
+            }
+            Source::File(file) => file.take(self.declared, rows, produced),
+            Source::FirstPresent {
+                candidates,
+                blank_is_missing,
+            } => {
+                let arrays = candidates
+                    .iter_mut()
+                    .map(|candidate| candidate.take(rows.clone(), produced))
+                    .collect::<Result<Vec<_>, _>>()?;
+                first_present(arrays, *blank_is_missing, self.declared, rows.len())
+                    .map_err(|error| failed(self.files, self.declared, &error))
+            }
+        }
+    }
+}
+
+fn failed(files: &ShardFiles, declared: &FieldRef, error: &dyn std::fmt::Display) -> ShardError {
+    let reason = format!("column {:?}: {error}", declared.name());
+    ShardError::schema(&files.main.uri, reason)
+}
+
+impl FileValues<'_> {
+    fn ready(&mut self, declared: &FieldRef, most: usize) -> Result<usize, ShardError> {
+        if self.pending.is_none() {
+            let row = self.decoder.row() as u32;
+            let Some(batch) = self.decoder.next(&mut self.unfit)? else {
+                let reason = format!("column {:?} ends at row {row}", declared.name());
+                return Err(ShardError::malformed(&self.file.uri, reason));
+            };
+            let adapted = adapt_or_empty(&batch, declared.data_type(), row, &mut self.unfit);
+            self.pending = Some(adapted.map_err(|error| {
+                let reason = format!("column {:?}: {error}", declared.name());
+                ShardError::schema(&self.file.uri, reason)
+            })?);
+        }
+        Ok(self.pending.as_ref().map_or(0, Array::len).min(most))
+    }
+
+    fn take(
+        &mut self,
+        declared: &FieldRef,
+        rows: Range<usize>,
+        produced: Produced<'_>,
+    ) -> Result<ArrayRef, ShardError> {
+        self.ready(declared, rows.len())?;
+        let pending = self.pending.take();
+        let pending = pending.unwrap_or_else(|| empty_array(declared.data_type(), 0));
+        let taken = pending.slice(0, rows.len());
+        if rows.len() < pending.len() {
+            self.pending = Some(pending.slice(rows.len(), pending.len() - rows.len()));
+        }
+        if rows.end == self.file.num_rows() {
+            for (row, reason) in self.unfit.first() {
+                let (uri, name) = (&self.file.uri, declared.name());
                 tracing::warn!(
                     "{uri}, row {row}, column {name:?}: {reason}; the row is left empty"
                 );
             }
             let mut noted = produced.unfit.borrow_mut();
-            unfit.rows().for_each(|row| noted.add(row, ""));
-            let pieces: Vec<&dyn Array> = adapted.iter().map(AsRef::as_ref).collect();
-            if pieces.is_empty() {
-                return Ok(empty_array(target, 0));
-            }
-            concat(&pieces).map_err(|error| failed(&error))
+            self.unfit.rows().for_each(|row| noted.add(row, ""));
         }
-        Value::FirstPresent {
-            candidates,
-            blank_is_missing,
-        } => {
-            let mut arrays = candidates
-                .iter()
-                .map(|candidate| evaluate(candidate, declared, files, produced))
-                .collect::<Result<Vec<_>, _>>()?;
-            arrays.push(empty_array(target, 1));
-            let nothing = arrays.len() - 1;
-            let choice: Vec<(usize, usize)> = (0..rows)
-                .map(|row| {
-                    let has_value = |array: &ArrayRef| {
-                        !(is_missing(array, row) || *blank_is_missing && is_blank(array, row))
-                    };
-                    let best = arrays[..nothing].iter().position(has_value);
-                    // A blank text is still what was there.
-                    let any = || {
-                        arrays[..nothing]
-                            .iter()
-                            .position(|array| !is_missing(array, row))
-                    };
-                    best.or_else(any).map_or((nothing, 0), |array| (array, row))
-                })
-                .collect();
-            let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-            interleave(&arrays, &choice).map_err(|error| failed(&error))
+        Ok(taken)
+    }
+}
+
+/// For each row the value of the first candidate that has one.
+fn first_present(
+    mut arrays: Vec<ArrayRef>,
+    blank_is_missing: bool,
+    declared: &FieldRef,
+    rows: usize,
+) -> Result<ArrayRef, ArrowError> {
+    arrays.push(empty_array(declared.data_type(), 1));
+    let nothing = arrays.len() - 1;
+    let choice: Vec<(usize, usize)> = (0..rows)
+        .map(|row| {
+            let has_value = |array: &ArrayRef| {
+                !(is_missing(array, row) || blank_is_missing && is_blank(array, row))
+            };
+            let best = arrays[..nothing].iter().position(has_value);
+            // A blank text is still what was there.
+            let any = || {
+                arrays[..nothing]
+                    .iter()
+                    .position(|array| !is_missing(array, row))
+            };
+            best.or_else(any).map_or((nothing, 0), |array| (array, row))
+        })
+        .collect();
+    let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+    interleave(&arrays, &choice)
+}
+
+/// Whether values of a type take more or less room.
+pub fn varies(data_type: &Arrow) -> bool {
+    match data_type {
+        Arrow::Struct(fields) => fields.iter().any(|field| varies(field.data_type())),
+        other => other.is_nested() || data_type_width(other).is_none(),
+    }
+}
+
+/// Bytes of a value of a type whose values all take as many.
+pub fn width_of(data_type: &Arrow) -> u64 {
+    match data_type {
+        Arrow::Struct(fields) => fields.iter().map(|field| width_of(field.data_type())).sum(),
+        other => data_type_width(other).unwrap_or(0),
+    }
+}
+
+fn data_type_width(data_type: &Arrow) -> Option<u64> {
+    match data_type {
+        Arrow::Boolean | Arrow::Null => Some(1),
+        Arrow::FixedSizeBinary(width) => u64::try_from(*width).ok(),
+        other => other.primitive_width().map(|width| width as u64),
+    }
+}
+
+/// Bytes of a row's value, however the array stores it.
+pub fn bytes_of(array: &dyn Array, row: usize) -> u64 {
+    let within = |items: &ArrayRef, from: usize, to: usize| -> u64 {
+        if varies(items.data_type()) {
+            (from..to).map(|row| 8 + bytes_of(items, row)).sum()
+        } else {
+            (to - from) as u64 * width_of(items.data_type())
         }
+    };
+    match array.data_type() {
+        Arrow::LargeUtf8 => array.as_string::<i64>().value_length(row) as u64,
+        Arrow::LargeBinary => array.as_binary::<i64>().value_length(row) as u64,
+        Arrow::Utf8 => array.as_string::<i32>().value_length(row) as u64,
+        Arrow::Binary => array.as_binary::<i32>().value_length(row) as u64,
+        Arrow::Struct(_) => {
+            let fields = array.as_struct().columns().iter();
+            fields.map(|field| bytes_of(field, row)).sum()
+        }
+        Arrow::List(_) => {
+            let list = array.as_list::<i32>();
+            let (from, to) = (list.value_offsets()[row], list.value_offsets()[row + 1]);
+            within(list.values(), from as usize, to as usize)
+        }
+        Arrow::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            let (from, to) = (list.value_offsets()[row], list.value_offsets()[row + 1]);
+            within(list.values(), from as usize, to as usize)
+        }
+        other => width_of(other),
     }
 }
 
@@ -169,148 +357,6 @@ pub fn take_present(array: &ArrayRef, indices: &UInt32Array) -> Result<ArrayRef,
                 .map_err(|error| error.to_string())
         }
         _ => take(array, indices, None).map_err(|error| error.to_string()),
-    }
-}
-
-/// As [`decode`]; texts that are none come out null, and are noted.
-fn decode_or_empty(
-    file: &ParquetFile,
-    root: usize,
-    unfit: &mut Unfit,
-) -> Result<Vec<ArrayRef>, ShardError> {
-    let error = match decode(file, root) {
-        Ok(batches) => return Ok(batches),
-        Err(error) => error,
-    };
-    if natural_type(file, root)? != Arrow::Utf8 {
-        return Err(error);
-    }
-    let leaf = file.leaves_of(root).start;
-    let mut batches: Vec<ArrayRef> = Vec::new();
-    let mut base = 0;
-    for (group, rows) in file.groups() {
-        let mut texts = LargeStringBuilder::new();
-        let visit = |row: usize, value: Option<&[u8]>| {
-            let text = value.and_then(|value| std::str::from_utf8(value).ok());
-            if value.is_some() && text.is_none() {
-                unfit.add((base + row) as u32, "the text is not UTF-8");
-            }
-            texts.append_option(text);
-            Ok(())
-        };
-        // What is wrong with more than its texts was said above.
-        let read = keys::visit(file.bytes.clone(), file, group, leaf, visit);
-        let texts = texts.finish();
-        if read.is_err() || texts.len() != rows {
-            return Err(error);
-        }
-        batches.push(Arc::new(texts));
-        base += rows;
-    }
-    Ok(batches)
-}
-
-/// Decodes a top-level column from its fetched chunks, in batches of bounded bytes. Texts and
-/// blobs come with 64-bit offsets.
-pub fn decode(file: &ParquetFile, root: usize) -> Result<Vec<ArrayRef>, ShardError> {
-    let malformed = |error: &dyn std::fmt::Display| {
-        ShardError::malformed(
-            &file.uri,
-            format!("column {:?}: {error}", file.roots()[root].name()),
-        )
-    };
-    let metadata = alone(file, root).map_err(|error| malformed(&error))?;
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let natural = ArrowReaderMetadata::try_new(metadata.clone(), options.clone())
-        .map_err(|error| malformed(&error))?;
-    let wide: Vec<FieldRef> = natural
-        .schema()
-        .fields()
-        .iter()
-        .map(|field| {
-            Arc::new(
-                field
-                    .as_ref()
-                    .clone()
-                    .with_data_type(widen(field.data_type())),
-            )
-        })
-        .collect();
-    let metadata =
-        ArrowReaderMetadata::try_new(metadata, options.with_schema(Arc::new(Schema::new(wide))))
-            .map_err(|error| malformed(&error))?;
-    let mut batches = Vec::new();
-    // One by one: a row group with a row more or less would shift those of the next.
-    for (group, expected) in file.groups() {
-        let source = file.bytes.as_ref().clone();
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata.clone())
-            .with_row_groups(vec![group])
-            .with_batch_size(4096)
-            .build()
-            .map_err(|error| malformed(&error))?;
-        let mut rows = 0;
-        for batch in reader {
-            let batch = batch.map_err(|error| malformed(&error))?;
-            rows += batch.num_rows();
-            batches.push(batch.column(0).clone());
-        }
-        if rows != expected {
-            return Err(malformed(&format_args!(
-                "row group {group}: {rows} rows decoded, the footer says {expected}"
-            )));
-        }
-    }
-    Ok(batches)
-}
-
-/// The footer as if the file had but this column: what the others are is of no concern, and a
-/// wide file's schema is not converted once a column.
-fn alone(file: &ParquetFile, root: usize) -> parquet::errors::Result<Arc<ParquetMetaData>> {
-    let whole = file.metadata.file_metadata();
-    let schema = Arc::new(
-        Type::group_type_builder(whole.schema().name())
-            .with_fields(vec![file.roots()[root].clone()])
-            .build()?,
-    );
-    let descriptor = Arc::new(SchemaDescriptor::new(schema));
-    let mut groups = Vec::with_capacity(file.metadata.num_row_groups());
-    for group in file.metadata.row_groups() {
-        let chunks = group.columns()[file.leaves_of(root)].to_vec();
-        groups.push(
-            RowGroupMetaData::builder(descriptor.clone())
-                .set_num_rows(group.num_rows())
-                .set_column_metadata(chunks)
-                .build()?,
-        );
-    }
-    let footer = FileMetaData::new(
-        whole.version(),
-        whole.num_rows(),
-        whole.created_by().map(str::to_owned),
-        None,
-        descriptor,
-        None,
-    );
-    Ok(Arc::new(ParquetMetaData::new(footer, groups)))
-}
-
-/// The same type with 64-bit offsets for texts and blobs.
-fn widen(data_type: &Arrow) -> Arrow {
-    let child = |field: &FieldRef| {
-        Arc::new(
-            field
-                .as_ref()
-                .clone()
-                .with_data_type(widen(field.data_type())),
-        )
-    };
-    match data_type {
-        Arrow::Utf8 => Arrow::LargeUtf8,
-        Arrow::Binary => Arrow::LargeBinary,
-        Arrow::Struct(fields) => Arrow::Struct(fields.iter().map(child).collect()),
-        Arrow::List(item) => Arrow::List(child(item)),
-        Arrow::Map(entries, sorted) => Arrow::Map(child(entries), *sorted),
-        other => other.clone(),
     }
 }
 

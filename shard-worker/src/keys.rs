@@ -131,6 +131,21 @@ impl KeyColumn {
         Ok(())
     }
 
+    /// Some of its rows.
+    pub fn part(&self, rows: Range<usize>) -> Self {
+        let end_of = |row: usize| row.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let (first, last) = (end_of(rows.start), end_of(rows.end));
+        let place = |row: usize| self.nulls.partition_point(|&null| (null as usize) < row);
+        let nulls = &self.nulls[place(rows.start)..place(rows.end)];
+        let ends = &self.ends[rows.clone()];
+        Self {
+            kind: self.kind,
+            bytes: self.bytes[first as usize..last as usize].to_vec(),
+            ends: ends.iter().map(|end| end - first).collect(),
+            nulls: nulls.iter().map(|row| row - rows.start as u32).collect(),
+        }
+    }
+
     /// First row at which the two differ, null against null being a difference.
     pub fn first_difference(&self, other: &Self) -> Option<usize> {
         if self.nulls.is_empty()

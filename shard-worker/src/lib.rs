@@ -2,8 +2,8 @@
 //!
 //! A run goes shard by shard. [`shard::fetch`] opens footers and plans the sidecar's columns
 //! ([`column_plan`], built up by [`ops`]); [`lookup`]s stream their side inputs past the keys
-//! of as many shards as the memory budget holds; [`filters`] measure the images; [`encode`] copies the columns that pass
-//! unchanged and encodes the others. [`run`] schedules that, publishes, and reports;
+//! of as many shards as the memory budget holds; [`filters`] measure the images; [`encode`] encodes
+//! what is new, and [`sidecar`] copies the columns that pass unchanged. [`run`] schedules that, publishes, and reports;
 //! [`verify`] proves the result from the files alone. [`chunk`] is what a pod does: one work item
 //! of a run that somebody else has planned.
 
@@ -12,6 +12,7 @@ pub mod audit;
 pub mod chunk;
 pub mod cli;
 pub mod column_plan;
+pub mod decode;
 pub mod encode;
 pub mod encrypted;
 pub mod error;
@@ -31,6 +32,7 @@ pub mod records;
 pub mod resources;
 pub mod run;
 pub mod shard;
+pub mod sidecar;
 pub mod sources;
 pub mod spelling;
 pub mod splice;

@@ -4,13 +4,25 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::encode::{
-    self, CREATED_BY, FORMAT_VERSION, META_COUNTS, META_DIGEST, META_INPUTS, META_MAIN_FOOTER,
-    META_VERSION,
-};
+use crate::encode::{self, CREATED_BY};
 use crate::job::Job;
 use crate::parquet_file::ParquetFile;
 use storage::state::diff::FooterFinding;
+
+/// Version of the sidecar format: what the footer's metadata says and how it is encoded.
+pub const FORMAT_VERSION: &str = "1";
+/// Key of the format version in the footer.
+pub const META_VERSION: &str = "sidecarjob.version";
+/// Key of the pipeline digest in the footer.
+pub const META_DIGEST: &str = "sidecarjob.digest";
+/// Key of the hash of main's footer in the footer.
+pub const META_MAIN_FOOTER: &str = "sidecarjob.main_footer_sha256";
+
+/// Footer metadata: how many rows matched, and how many lack a value, per column; as JSON. What
+/// a run that is resumed knows of a shard whose line was lost.
+pub const META_COUNTS: &str = "sidecarjob.counts";
+/// Footer metadata: what the shard was made from beside main, as JSON; absent if that is nothing.
+pub const META_INPUTS: &str = "sidecarjob.side_inputs";
 
 /// How a Parquet file begins and ends.
 pub const MAGIC: &[u8; 4] = b"PAR1";

@@ -32,6 +32,16 @@ impl Unfit {
         self.rows.iter().copied()
     }
 
+    /// Whether there is one.
+    pub fn is_any(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// Whether a row is one of them.
+    pub fn has(&self, row: u32) -> bool {
+        self.rows.contains(&row)
+    }
+
     /// Some of them, with the reason in words.
     pub fn first(&self) -> &[(u32, String)] {
         &self.first

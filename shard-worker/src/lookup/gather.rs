@@ -20,6 +20,7 @@ use parquet::data_type::{
 };
 
 use crate::arrow_types::present_struct;
+use crate::decode::rows_at_once;
 use crate::error::{Error, Result};
 use crate::leaf::{BATCH, LeafReader};
 use crate::lookup::index::{Index, IndexFile, Unit, ValueReader};
@@ -360,12 +361,6 @@ fn read_leaf(hits: &LeafHits<'_>, natural: &Arrow, unfit: &mut Unfit) -> Result<
     }
 }
 
-/// Rows of a batch that has about a mebibyte, if they are alike.
-fn rows_at_once(rows: i64, bytes: i64) -> usize {
-    let rows = rows.max(0).saturating_mul(1 << 20) / bytes.max(1);
-    rows.clamp(1, 1024) as usize
-}
-
 /// Reads a column by Arrow's record assembly, whole, and takes the hits of each batch.
 fn read_whole(
     source: &Source<'_>,
@@ -392,7 +387,7 @@ fn read_whole(
     let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata)
         .with_row_groups(vec![source.group])
         .with_projection(mask)
-        .with_batch_size(rows_at_once(group.num_rows(), bytes))
+        .with_batch_size(rows_at_once(group.num_rows(), bytes, 1 << 20, 1024))
         .build()
         .map_err(|error| text(&error))?;
     let mut pieces: Vec<ArrayRef> = Vec::new();

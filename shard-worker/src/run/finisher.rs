@@ -2,6 +2,7 @@
 //! own.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,7 +12,6 @@ use storage::state::fence::Fence;
 use storage::state::plan::PlanLine;
 use tokio::task::JoinHandle;
 
-use crate::encode::{self, Sidecar};
 use crate::error::ShardError;
 use crate::evaluate::Produced;
 use crate::filters::reason::Reason;
@@ -20,19 +20,21 @@ use crate::job::Job;
 use crate::lookup::Found;
 use crate::provenance::ShardInputs;
 use crate::run::batch::{found_for, guarded, guarded_future, image_budget};
+use crate::run::passes::Passes;
 use crate::run::publish::{payload, publish};
 use crate::run::room::{Room, Taken};
 use crate::run::stop::Stop;
-use crate::run::tally::{ShardDone, ShardOutcome, matches};
+use crate::run::tally::{Matches, ShardDone, ShardOutcome};
 use crate::shard::{self, LoadedShard};
+use crate::sidecar::{Sidecar, SidecarBuilder};
 use crate::workers::{CpuClock, CpuQueue};
 
 /// A loaded shard that waits for its pass.
 pub type Waiting = (PlanLine, Arc<LoadedShard>);
 /// A shard that was loaded with the room that it takes, or why it was not.
 pub type Loaded = (PlanLine, Result<(Arc<LoadedShard>, Taken), ShardError>);
-/// What a pass found for several shards, or the budget that the values of one exceed.
-pub type SharedFound = Result<Arc<Vec<Found>>, u64>;
+/// What a pass found for several shards; none if the values of one alone do not fit.
+pub type SharedFound = Option<Arc<Vec<Found>>>;
 
 /// A spawned task that ends with whoever waits for it.
 ///
@@ -72,6 +74,7 @@ impl<T> Drop for Task<T> {
 #[derive(Debug, Clone)]
 pub struct Finisher {
     job: Arc<Job>,
+    passes: Arc<Passes>,
     fence: Fence,
     stop: Stop,
     cpu: CpuQueue,
@@ -81,7 +84,12 @@ pub struct Finisher {
 
 impl Finisher {
     /// For a run whose CPU work may take `threads` threads, and `memory` bytes.
-    pub fn new(job: Arc<Job>, fence: Fence, stop: Stop, threads: usize, memory: u64) -> Self {
+    pub fn new(
+        passes: Arc<Passes>,
+        fence: Fence,
+        stop: Stop,
+        (job, threads, memory): (&Arc<Job>, usize, u64),
+    ) -> Self {
         let room = image_budget(memory, job.has_lookups());
         let clock = Arc::<CpuClock>::default();
         let images = ImageStage::new(&job.filters, room, threads, clock.clone());
@@ -92,7 +100,8 @@ impl Finisher {
         }
         Self {
             images: Arc::new(images),
-            job,
+            job: job.clone(),
+            passes,
             fence,
             stop,
             cpu: CpuQueue::new(threads),
@@ -151,15 +160,7 @@ impl Finisher {
         number: usize,
         found: SharedFound,
     ) -> ShardOutcome {
-        let result = match found {
-            Ok(found) => self.publish(&line, shard, number, found).await,
-            Err(budget) => Err(ShardError::Malformed {
-                uri: shard.files.main.uri.clone(),
-                reason: format!(
-                    "the values found for its rows exceed the {budget} bytes that --memory leaves; raise --memory"
-                ),
-            }),
-        };
+        let result = self.publish(&line, shard, number, found).await;
         ShardOutcome { line, result }
     }
 
@@ -168,7 +169,7 @@ impl Finisher {
         line: &PlanLine,
         shard: Arc<LoadedShard>,
         number: usize,
-        found: Arc<Vec<Found>>,
+        found: SharedFound,
     ) -> Result<ShardDone, ShardError> {
         // What is begun is published; what only waits for its turn is left to the next run.
         if self.stop.is_requested() {
@@ -191,15 +192,29 @@ impl Finisher {
             .only_judges_images()
             .then(|| errors.values().map(|(rows, _)| rows).sum::<u64>());
         let inputs = ShardInputs::of(&self.job, &shard.files.siblings).to_json();
+        let passes = self.passes.clone();
         let built = self.on_cpu(&uri, move || {
-            let seen = found_for(&found, number);
             let unfit = RefCell::default();
-            let produced = Produced {
-                found: &seen,
-                computed: &computed,
-                unfit: &unfit,
+            let mut builder = SidecarBuilder::new(&shard)?;
+            let mut matches = Matches::default();
+            let mut add = |rows: Range<usize>, found: &[Found], number: usize| {
+                matches.add(&shard, rows.len(), found, number, &lookups);
+                let produced = Produced {
+                    first_row: rows.start,
+                    found: &found_for(found, number),
+                    computed: &computed,
+                    unfit: &unfit,
+                };
+                builder.add(rows, produced)
             };
-            let (mut matched, sources) = matches(&shard, &found, number, &lookups);
+            match &found {
+                Some(found) => add(0..shard.files.main.num_rows(), found, number)?,
+                None => passes.by_parts(&shard, |rows, found| add(rows, found, 0))?,
+            }
+            let Matches {
+                mut matched,
+                sources,
+            } = matches;
             if let Some(unjudged) = unjudged {
                 matched = (shard.files.main.num_rows() as u64).saturating_sub(unjudged);
             }
@@ -207,7 +222,7 @@ impl Finisher {
                 bytes,
                 rows,
                 counts,
-            } = encode::sidecar(&shard, produced, &digest, matched, inputs.as_deref())?;
+            } = builder.finish(&digest, matched, inputs.as_deref())?;
             Ok((payload(bytes), rows, counts, matched, sources, unfit.take()))
         });
         let (payload, rows, columns, matched, sources, unfit) = built.await?;

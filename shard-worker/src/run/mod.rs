@@ -4,6 +4,7 @@ pub mod batch;
 pub mod context;
 pub mod decision;
 pub mod finisher;
+pub mod passes;
 pub mod planning;
 pub mod progress;
 pub mod publish;

@@ -15,8 +15,8 @@ use tokio::time::MissedTickBehavior;
 use crate::error::{Error, Result, ShardError};
 use crate::job::Job;
 use crate::run::finisher::Task;
+use crate::run::passes::Measured;
 use crate::run::progress::Progress;
-use crate::run::scheduler::Measured;
 use crate::run::state_error;
 use crate::run::tally::{ShardOutcome, Tally};
 

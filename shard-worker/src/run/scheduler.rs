@@ -1,9 +1,7 @@
 //! Works through a chunk: many shards in flight, as much in memory as the budget holds, CPU
 //! work on a fixed number of threads.
 
-use std::sync::Arc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, PoisonError};
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -21,9 +19,10 @@ use time::OffsetDateTime;
 use crate::error::{Error, Result, ShardError};
 use crate::job::Job;
 use crate::lookup::PassStats;
-use crate::run::batch::{Passed, budget, memory_of, pass_some};
+use crate::run::batch::{budget, memory_of};
 use crate::run::context::RunContext;
 use crate::run::finisher::{Finisher, Loaded, Task, Waiting};
+use crate::run::passes::{Passed, Passes};
 use crate::run::progress::Progress;
 use crate::run::report::Timing;
 use crate::run::reporter::Reporter;
@@ -31,7 +30,6 @@ use crate::run::room::Room;
 use crate::run::stop::Stop;
 use crate::run::tally::{ShardOutcome, failures, fatal, shard_line, unreachable};
 use crate::run::{fence_error, state_error};
-use crate::workers::CpuClock;
 
 /// Shards whose requests are in flight at once, at most.
 pub const MOST_IN_FLIGHT: u64 = 256;
@@ -86,26 +84,8 @@ pub struct Scheduler {
     progress: Arc<Progress>,
     stop: Stop,
     finisher: Finisher,
-    pass_clock: Arc<CpuClock>,
-    measured: Arc<Mutex<Measured>>,
+    passes: Arc<Passes>,
     plan_seconds: f64,
-}
-
-/// What passes over side inputs took.
-#[derive(Debug, Default)]
-pub struct Measured {
-    passes: u64,
-    stats: PassStats,
-    begun: Option<Instant>,
-}
-
-impl Measured {
-    /// Seconds that side inputs were read for. What a pass does for each key of its shards is
-    /// theirs, once it has ended; of one that is on, nobody knows yet.
-    pub fn pass_seconds(&self) -> f64 {
-        let now = self.begun.map(|begun| begun.elapsed());
-        (self.stats.reading + now.unwrap_or_default()).as_secs_f64()
-    }
 }
 
 impl Scheduler {
@@ -122,14 +102,20 @@ impl Scheduler {
             started,
         } = context;
         let by_memory = budget(memory) / shard_memory.max(1);
+        let passes = Passes::new(job.clone(), memory, threads, stop.clone());
+        let passes = Arc::new(passes);
         Self {
             in_flight: by_memory.clamp(1, MOST_IN_FLIGHT) as usize,
-            finisher: Finisher::new(job.clone(), fence.clone(), stop.clone(), threads, memory),
+            finisher: Finisher::new(
+                passes.clone(),
+                fence.clone(),
+                stop.clone(),
+                (&job, threads, memory),
+            ),
             memory,
             threads,
             plan_seconds: started.elapsed().as_secs_f64(),
-            pass_clock: Arc::default(),
-            measured: Arc::default(),
+            passes,
             job,
             run,
             fence,
@@ -138,24 +124,20 @@ impl Scheduler {
         }
     }
 
-    fn measured(&self) -> MutexGuard<'_, Measured> {
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Passes so far.
     pub fn passes(&self) -> (u64, PassStats) {
-        let measured = self.measured();
-        (measured.passes, measured.stats)
+        self.passes.so_far()
     }
 
     /// Time so far.
     pub fn timing(&self) -> Timing {
-        let measured = self.measured();
+        let measured = self.passes.measured();
+        let measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
         Timing {
             wall_seconds: 0.0,
             plan_seconds: self.plan_seconds,
             index_pass_seconds: measured.pass_seconds(),
-            index_pass_cpu_seconds: self.pass_clock.total().as_secs_f64(),
+            index_pass_cpu_seconds: self.passes.cpu_time().as_secs_f64(),
             shard_cpu_seconds: self.finisher.cpu_time().as_secs_f64(),
         }
     }
@@ -183,7 +165,7 @@ impl Scheduler {
             report,
             kept,
             self.plan_seconds,
-            self.measured.clone(),
+            self.passes.measured(),
         ));
         let writing = reporter.keep_writing(item.is_some());
         let mut ended = None;
@@ -255,7 +237,7 @@ impl Scheduler {
                             match shard {
                                 // Its room is free again once it is published.
                                 Ok((shard, _taken)) => {
-                                    finisher.finish(line, shard, 0, Ok(Arc::default())).await
+                                    finisher.finish(line, shard, 0, Some(Arc::default())).await
                                 }
                                 Err(error) => ShardOutcome {
                                     line,
@@ -350,30 +332,11 @@ impl Scheduler {
         mut batch: Vec<Waiting>,
         at_most: usize,
     ) -> Result<(BoxStream<'static, ShardOutcome>, Vec<Waiting>)> {
-        self.measured().begun = Some(Instant::now());
-        let Passed {
-            count,
-            found,
-            wasted,
-        } = {
-            let shards: Vec<_> = batch.iter().map(|(_, shard)| shard.clone()).collect();
-            let (job, clock, stop) = (self.job.clone(), self.pass_clock.clone(), self.stop.clone());
-            let (memory, threads) = (self.memory, self.threads);
-            let result = tokio::task::spawn_blocking(move || {
-                pass_some(&job, &shards, at_most, memory, threads, &clock, &stop)
-            })
-            .await;
-            result.map_err(|error| Error::Usage(format!("the pass was aborted: {error}")))??
-        };
-        {
-            let mut measured = self.measured();
-            measured.begun = None;
-            measured.passes += u64::from(count > 0);
-            measured.stats.reading += wasted;
-            for found in found.iter().flatten() {
-                measured.stats.add(&found.stats);
-            }
-        }
+        let shards: Vec<_> = batch.iter().map(|(_, shard)| shard.clone()).collect();
+        let passes = self.passes.clone();
+        let passed = tokio::task::spawn_blocking(move || passes.some(&shards, at_most)).await;
+        let Passed { count, found } =
+            passed.map_err(|error| Error::Usage(format!("the pass was aborted: {error}")))??;
         let rest = batch.split_off(count);
         let found = found.map(Arc::new);
         let finisher = self.finisher.clone();

@@ -44,51 +44,65 @@ pub struct ShardDone {
     pub output: OutputShard,
 }
 
-/// Rows of a shard that matched, and how they spread over sources. `lookups` are those whose
-/// hits count; without any, a row matches if its shard has a sibling.
-pub fn matches(
-    shard: &LoadedShard,
-    found: &[Found],
-    number: usize,
-    lookups: &[usize],
-) -> (u64, Vec<(Option<Group>, u64, u64)>) {
-    let rows = shard.files.main.num_rows();
-    if lookups.is_empty() {
-        let matched = shard.files.siblings.iter().any(Option::is_some);
-        return (if matched { rows as u64 } else { 0 }, Vec::new());
-    }
-    let hits: Vec<&[u32]> = lookups
-        .iter()
-        .map(|&lookup| &found[lookup].rows[number][..])
-        .collect();
-    let hit = |row: usize| hits.iter().any(|rows| rows[row] != NONE);
-    let groups = found.iter().find_map(|found| found.groups.as_ref());
-    let Some(groups) = groups.map(|groups| &groups[number]) else {
-        return ((0..rows).filter(|&row| hit(row)).count() as u64, Vec::new());
-    };
-    // The last place is for rows of no source.
-    let sources = groups.iter().filter(|&&group| group != NO_GROUP).max();
-    let mut counts = vec![(0_u64, 0_u64); sources.map_or(0, |&group| usize::from(group) + 1) + 1];
-    let nowhere = counts.len() - 1;
-    for (row, &group) in groups.iter().enumerate() {
-        let place = if group == NO_GROUP {
-            nowhere
-        } else {
-            usize::from(group)
+/// Rows of a shard that matched, and how they spread over sources.
+#[derive(Debug, Default)]
+pub struct Matches {
+    /// Rows that matched.
+    pub matched: u64,
+    /// Rows and matches of each source.
+    pub sources: Vec<(Option<Group>, u64, u64)>,
+}
+
+impl Matches {
+    /// Adds `rows` rows. `lookups` are those whose hits count; without any, a row matches if its
+    /// shard has a sibling.
+    pub fn add(
+        &mut self,
+        shard: &LoadedShard,
+        rows: usize,
+        found: &[Found],
+        number: usize,
+        lookups: &[usize],
+    ) {
+        if lookups.is_empty() {
+            let matched = shard.files.siblings.iter().any(Option::is_some);
+            self.matched += if matched { rows as u64 } else { 0 };
+            return;
+        }
+        let hits: Vec<&[u32]> = lookups
+            .iter()
+            .map(|&lookup| &found[lookup].rows[number][..])
+            .collect();
+        let hit = |row: usize| hits.iter().any(|rows| rows[row] != NONE);
+        let groups = found.iter().find_map(|found| found.groups.as_ref());
+        let Some(groups) = groups.map(|groups| &groups[number]) else {
+            self.matched += (0..rows).filter(|&row| hit(row)).count() as u64;
+            return;
         };
-        counts[place].0 += 1;
-        counts[place].1 += u64::from(hit(row));
+        // The last place is for rows of no source.
+        let sources = groups.iter().filter(|&&group| group != NO_GROUP).max();
+        let places = sources.map_or(0, |&group| usize::from(group) + 1) + 1;
+        let mut counts = vec![(0_u64, 0_u64); places];
+        let nowhere = counts.len() - 1;
+        for (row, &group) in groups.iter().enumerate() {
+            let place = if group == NO_GROUP {
+                nowhere
+            } else {
+                usize::from(group)
+            };
+            counts[place].0 += 1;
+            counts[place].1 += u64::from(hit(row));
+        }
+        self.matched += counts.iter().map(|(_, matched)| matched).sum::<u64>();
+        let named = counts
+            .into_iter()
+            .enumerate()
+            .filter(|(_, (rows, _))| *rows > 0);
+        self.sources.extend(named.map(|(place, (rows, matched))| {
+            let group = (place != nowhere).then_some(place as Group);
+            (group, rows, matched)
+        }));
     }
-    let matched = counts.iter().map(|(_, matched)| matched).sum();
-    let named = counts
-        .into_iter()
-        .enumerate()
-        .filter(|(_, (rows, _))| *rows > 0);
-    let named = named.map(|(place, (rows, matched))| {
-        let group = (place != nowhere).then_some(place as Group);
-        (group, rows, matched)
-    });
-    (matched, named.collect())
 }
 
 /// An outcome that ends the run.
