@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, LargeStringBuilder};
-use arrow::datatypes::{DataType as Arrow, FieldRef, Schema};
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
+use arrow::datatypes::{DataType as Arrow, FieldRef, Fields};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups};
+use parquet::arrow::{
+    FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema,
 };
 use parquet::basic::Type as PhysicalType;
-use parquet::column::page::PageReader;
+use parquet::column::page::{PageIterator, PageReader};
 use parquet::data_type::ByteArrayType;
 use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::file::reader::ChunkReader;
 use parquet::schema::types::{SchemaDescriptor, Type};
 
 use crate::column_plan::natural_type;
@@ -37,7 +38,8 @@ pub fn rows_at_once(rows: i64, bytes: i64, batch: usize, most: usize) -> usize {
 pub struct Decoder<'a> {
     file: &'a ParquetFile,
     root: usize,
-    metadata: ArrowReaderMetadata,
+    metadata: Arc<ParquetMetaData>,
+    levels: FieldLevels,
     batch_bytes: usize,
     /// Whether texts that are none come out null.
     is_lenient: bool,
@@ -68,18 +70,16 @@ impl<'a> Decoder<'a> {
     pub fn open(file: &'a ParquetFile, root: usize) -> Result<Self, ShardError> {
         let malformed = |error: &dyn std::fmt::Display| malformed(file, root, error);
         let metadata = alone(file, root).map_err(|error| malformed(&error))?;
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let natural = ArrowReaderMetadata::try_new(metadata.clone(), options.clone())
+        let schema = metadata.file_metadata().schema_descr();
+        let natural = parquet_to_arrow_schema(schema, None).map_err(|error| malformed(&error))?;
+        let wide: Fields = natural.fields().iter().map(widened).collect();
+        let levels = parquet_to_arrow_field_levels(schema, ProjectionMask::all(), Some(&wide))
             .map_err(|error| malformed(&error))?;
-        let fields = natural.schema().fields().iter();
-        let wide: Vec<FieldRef> = fields.map(widened).collect();
-        let options = options.with_schema(Arc::new(Schema::new(wide)));
-        let metadata =
-            ArrowReaderMetadata::try_new(metadata, options).map_err(|error| malformed(&error))?;
         Ok(Self {
             file,
             root,
             metadata,
+            levels,
             batch_bytes: BATCH_BYTES,
             is_lenient: false,
             groups: file.groups().collect::<Vec<_>>().into_iter(),
@@ -179,11 +179,12 @@ impl<'a> Decoder<'a> {
             bytes = bytes.saturating_add(chunk.uncompressed_size().max(if_all_have_it));
         }
         let rows = rows_at_once(group.num_rows(), bytes, self.batch_bytes, BATCH_ROWS);
-        let source = self.file.bytes.as_ref().clone();
-        ParquetRecordBatchReaderBuilder::new_with_metadata(source, self.metadata.clone())
-            .with_row_groups(vec![number])
-            .with_batch_size(rows)
-            .build()
+        let group = OneGroup {
+            source: self.file.bytes.clone(),
+            metadata: &self.metadata,
+            number,
+        };
+        ParquetRecordBatchReader::try_new_with_row_groups(&self.levels, &group, rows, None)
             .map_err(|error| malformed(&error))
     }
 
@@ -205,6 +206,54 @@ impl<'a> Decoder<'a> {
         }
     }
 }
+
+/// A row group whose pages are read as [`page_reader`] does.
+pub struct OneGroup<'a, R> {
+    /// Its bytes.
+    pub source: Arc<R>,
+    /// The footer.
+    pub metadata: &'a ParquetMetaData,
+    /// Its number.
+    pub number: usize,
+}
+
+impl<R: ChunkReader + 'static> RowGroups for OneGroup<'_, R>
+where
+    R::T: Send + 'static,
+{
+    fn num_rows(&self) -> usize {
+        let rows = self.metadata.row_group(self.number).num_rows();
+        usize::try_from(rows).unwrap_or(0)
+    }
+
+    fn column_chunks(&self, leaf: usize) -> parquet::errors::Result<Box<dyn PageIterator>> {
+        let group = self.metadata.row_group(self.number);
+        let pages = page_reader(self.source.clone(), group, leaf);
+        Ok(Box::new(OneChunk(Some(pages))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(std::iter::once(self.metadata.row_group(self.number)))
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        self.metadata
+    }
+}
+
+type Pages = parquet::errors::Result<Box<dyn PageReader>>;
+
+struct OneChunk(Option<Pages>);
+
+impl Iterator for OneChunk {
+    type Item = Pages;
+
+    fn next(&mut self) -> Option<Pages> {
+        self.0.take()
+    }
+}
+
+impl PageIterator for OneChunk {}
 
 fn malformed(file: &ParquetFile, root: usize, error: &dyn std::fmt::Display) -> ShardError {
     let name = file.roots()[root].name();

@@ -333,7 +333,10 @@ pub fn visit<R: ChunkReader + 'static>(
     group: usize,
     leaf: usize,
     visit: impl FnMut(usize, Option<&[u8]>) -> Result<(), &'static str>,
-) -> Result<(), VisitError> {
+) -> Result<(), VisitError>
+where
+    R::T: Send + 'static,
+{
     visit_part(source, file, group, leaf, 0..usize::MAX, visit)
 }
 
@@ -345,7 +348,10 @@ pub fn visit_part<R: ChunkReader + 'static>(
     leaf: usize,
     part: Range<usize>,
     mut visit: impl FnMut(usize, Option<&[u8]>) -> Result<(), &'static str>,
-) -> Result<(), VisitError> {
+) -> Result<(), VisitError>
+where
+    R::T: Send + 'static,
+{
     let descriptor = file.metadata.file_metadata().schema_descr().column(leaf);
     match descriptor.physical_type() {
         PhysicalType::BYTE_ARRAY => {
@@ -404,7 +410,10 @@ fn each<T: DataType, R: ChunkReader + 'static>(
     leaf: usize,
     part: Range<usize>,
     mut visit: impl FnMut(usize, Option<&T::T>) -> Result<(), &'static str>,
-) -> Result<(), VisitError> {
+) -> Result<(), VisitError>
+where
+    R::T: Send + 'static,
+{
     let mut reader = LeafReader::<T>::open_part(source, &file.metadata, group, leaf, part)?;
     let mut base = reader.first_row();
     while let Some(batch) = reader.next_batch()? {

@@ -15,6 +15,7 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, SerializedPageReader};
 
+use crate::pages::{BoundedPages, may_be_large};
 use crate::parquet_file::chunk_start;
 
 /// Records read at a time, at most: small enough that levels and values stay in the L2 cache.
@@ -25,18 +26,25 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Records of a step, where values are short on average and may all the same be long.
 const STEP: usize = 1024;
 
-/// A page reader over one column chunk, whatever its writer recorded as dictionary offset.
+/// A page reader over one column chunk, whatever its writer recorded as dictionary offset. Large
+/// pages of texts and blobs come in pieces.
 pub fn page_reader<R: ChunkReader + 'static>(
     source: Arc<R>,
     group: &RowGroupMetaData,
     leaf: usize,
-) -> Result<SerializedPageReader<R>> {
+) -> Result<Box<dyn PageReader>>
+where
+    R::T: Send + 'static,
+{
     let chunk = group.column(leaf);
     let rows = group.num_rows().max(0) as usize;
-    match with_true_start(chunk)? {
-        Some(mended) => SerializedPageReader::new(source, &mended, rows, None),
-        None => SerializedPageReader::new(source, chunk, rows, None),
+    let mended = with_true_start(chunk)?;
+    let mended = mended.as_ref().unwrap_or(chunk);
+    let whole = SerializedPageReader::new(source.clone(), mended, rows, None)?;
+    if may_be_large(chunk) {
+        return Ok(Box::new(BoundedPages::new(source, chunk, whole)));
     }
+    Ok(Box::new(whole))
 }
 
 /// A reader of page headers only: without a codec, which costs more to set up than all the
@@ -235,7 +243,10 @@ impl<T: DataType> LeafReader<T> {
         metadata: &ParquetMetaData,
         group: usize,
         leaf: usize,
-    ) -> Result<Self> {
+    ) -> Result<Self>
+    where
+        R::T: Send + 'static,
+    {
         Self::open_part(source, metadata, group, leaf, 0..usize::MAX)
     }
 
@@ -247,7 +258,10 @@ impl<T: DataType> LeafReader<T> {
         group: usize,
         leaf: usize,
         rows: Range<usize>,
-    ) -> Result<Self> {
+    ) -> Result<Self>
+    where
+        R::T: Send + 'static,
+    {
         let row_group = metadata.row_group(group);
         let descriptor = metadata.file_metadata().schema_descr().column(leaf);
         if descriptor.max_rep_level() > 0 {
@@ -266,7 +280,7 @@ impl<T: DataType> LeafReader<T> {
         let group_rows = row_group.num_rows().max(0) as usize;
         let reaches_end = rows.end >= group_rows;
         let mut first_row = 0;
-        let mut pages: Box<dyn PageReader> = Box::new(page_reader(source, row_group, leaf)?);
+        let mut pages = page_reader(source, row_group, leaf)?;
         if rows.start > 0 || !reaches_end {
             let within = PagesWithin::new(pages, rows)?;
             first_row = within.next_row;
@@ -460,7 +474,7 @@ mod tests {
             .parse_and_finish(&file)
             .unwrap();
         let group = metadata.row_group(0);
-        let pages = Box::new(page_reader(Arc::new(file.clone()), group, 0).unwrap());
+        let pages = page_reader(Arc::new(file.clone()), group, 0).unwrap();
         let error = PagesWithin::new(pages, ROWS + 50..ROWS + 60).err();
         assert!(error.unwrap().to_string().contains("ends 50 rows early"));
     }

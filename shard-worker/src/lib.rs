@@ -24,6 +24,7 @@ pub mod leaf;
 pub mod levels;
 pub mod lookup;
 pub mod ops;
+pub mod pages;
 pub mod panics;
 pub mod parquet_file;
 pub mod provenance;

@@ -6,7 +6,6 @@
 
 use bytes::Bytes;
 use parquet::basic::Type as PhysicalType;
-use parquet::column::page::PageReader;
 use parquet::column::writer::{ColumnCloseResult, get_column_writer, get_typed_column_writer};
 use parquet::data_type::DataType;
 use parquet::errors::{ParquetError, Result};

@@ -146,7 +146,7 @@ impl<'a, T: DataType> Records<'a, T> {
         let row_group = self.file.metadata.row_group(number);
         let chunk = row_group.column(self.leaf);
         let pages = page_reader(self.file.bytes.clone(), row_group, self.leaf)?;
-        let reader = get_column_reader(self.descriptor.clone(), Box::new(pages));
+        let reader = get_column_reader(self.descriptor.clone(), pages);
         let per_row = |count: i64| {
             usize::try_from(count)
                 .unwrap_or(0)

@@ -11,16 +11,14 @@ use arrow::array::{
 };
 use arrow::compute::{cast, concat, take};
 use arrow::datatypes::{self as types, ArrowPrimitiveType, DataType as Arrow, FieldRef};
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
-};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::data_type::{
     BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
 };
 
 use crate::arrow_types::present_struct;
-use crate::decode::rows_at_once;
+use crate::decode::{OneGroup, rows_at_once};
 use crate::error::{Error, Result};
 use crate::leaf::{BATCH, LeafReader};
 use crate::lookup::index::{Index, IndexFile, Unit, ValueReader};
@@ -371,9 +369,6 @@ fn read_whole(
 ) -> Result<ArrayRef, Unread> {
     let file = source.file;
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let metadata = ArrowReaderMetadata::try_new(file.file.metadata.clone(), options)
-        .map_err(|error| text(&error))?;
     let group = file.file.metadata.row_group(source.group);
     let mut chunks = Vec::new();
     let mut bytes = 0;
@@ -383,12 +378,16 @@ fn read_whole(
         chunks.push((u64::try_from(start).unwrap_or(0), source.chunk(leaf)?));
     }
     let chunks = ChunksOfColumn::new(file.file.meta.size, chunks);
-    let mask = ProjectionMask::roots(file.file.metadata.file_metadata().schema_descr(), [root]);
-    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata)
-        .with_row_groups(vec![source.group])
-        .with_projection(mask)
-        .with_batch_size(rows_at_once(group.num_rows(), bytes, 1 << 20, 1024))
-        .build()
+    let schema = file.file.metadata.file_metadata().schema_descr();
+    let mask = ProjectionMask::roots(schema, [root]);
+    let levels = parquet_to_arrow_field_levels(schema, mask, None).map_err(|error| text(&error))?;
+    let one = OneGroup {
+        source: Arc::new(chunks),
+        metadata: &file.file.metadata,
+        number: source.group,
+    };
+    let at_once = rows_at_once(group.num_rows(), bytes, 1 << 20, 1024);
+    let reader = ParquetRecordBatchReader::try_new_with_row_groups(&levels, &one, at_once, None)
         .map_err(|error| text(&error))?;
     let mut pieces: Vec<ArrayRef> = Vec::new();
     let mut left = rows;

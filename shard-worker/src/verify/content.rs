@@ -1,7 +1,5 @@
 //! Whether what is published can be read: its pages, levels and values.
 
-use parquet::column::page::PageReader;
-
 use crate::leaf::page_reader;
 use crate::levels;
 use crate::parquet_file::{ParquetFile, is_portable};

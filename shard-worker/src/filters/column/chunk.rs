@@ -8,9 +8,9 @@ use std::io::{self, Read};
 
 use parquet::basic::{Compression, Encoding};
 
-use crate::filters::column::codec::Decompressed;
-use crate::filters::column::hybrid::{differences, runs};
-use crate::filters::column::page_header::{PageHeader, PageKind};
+use crate::pages::codec::Decompressed;
+use crate::pages::header::{PageHeader, PageKind};
+use crate::pages::hybrid::{bits_of, differences, runs};
 use crate::thrift::malformed;
 
 /// A row without an image.
@@ -82,6 +82,7 @@ pub fn read(source: &mut dyn Read, shape: &ChunkShape, sink: &mut dyn Sink) -> i
                 levels,
                 encoding,
                 definition,
+                ..
             } => rows += page.read_data(levels, encoding, definition)?,
             PageKind::DataV2 {
                 levels,
@@ -367,8 +368,4 @@ fn held(source: &mut impl Read, size: usize) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(bytes)
-}
-
-fn bits_of(level: i16) -> u32 {
-    i16::BITS - level.leading_zeros()
 }

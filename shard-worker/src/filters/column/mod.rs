@@ -2,11 +2,7 @@
 //! held.
 
 mod chunk;
-mod codec;
-mod hybrid;
-mod page_header;
 mod stream;
-mod window;
 
 pub use chunk::NO_IMAGE;
 pub use stream::{Batch, ByteBudget, ImageColumn, Rows, open};

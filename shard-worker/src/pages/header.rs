@@ -1,7 +1,7 @@
 //! The header of a Parquet page, in Thrift's compact protocol.
 //!
-//! The Parquet library reads a page as a whole; a page of images may be larger than memory, so
-//! pages are read here as they stream by.
+//! The Parquet library reads a page as a whole; a page of images or long texts may be larger than
+//! memory, so pages are read here as they stream by.
 
 use std::io::{self, Read};
 
@@ -16,6 +16,8 @@ pub struct PageHeader {
     pub compressed: usize,
     /// Bytes of the page once it is decompressed.
     pub uncompressed: usize,
+    /// Checksum of the page in the file.
+    pub crc: Option<u32>,
     /// What the page holds.
     pub kind: PageKind,
 }
@@ -36,6 +38,8 @@ pub enum PageKind {
         encoding: Encoding,
         /// How definition levels are written.
         definition: Encoding,
+        /// How repetition levels are written.
+        repetition: Encoding,
     },
     /// Rows: levels as they are, then values, compressed alone or not at all.
     DataV2 {
@@ -80,6 +84,7 @@ impl PageHeader {
                 levels: size(data.get(1)?)?,
                 encoding: encoding(data.get(2)?)?,
                 definition: encoding(data.get(3)?)?,
+                repetition: encoding(data.get(4)?)?,
             },
             (2, _, Some(dictionary), _) => match encoding(dictionary.get(2)?)? {
                 Encoding::PLAIN | Encoding::RLE_DICTIONARY => PageKind::Dictionary {
@@ -104,6 +109,7 @@ impl PageHeader {
         Ok(Self {
             uncompressed: size(header.get(2)?)?,
             compressed: size(header.get(3)?)?,
+            crc: header.values[4].map(|crc| crc as u32),
             kind,
         })
     }

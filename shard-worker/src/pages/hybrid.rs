@@ -44,6 +44,25 @@ pub fn runs(bytes: &[u8], width: u32, count: usize, numbers: &mut Vec<u32>) -> i
     Ok(())
 }
 
+/// Bits of levels of which the highest is `level`.
+pub fn bits_of(level: i16) -> u32 {
+    i16::BITS - level.leading_zeros()
+}
+
+/// Writes numbers of `width` bits as runs.
+pub fn put_runs(numbers: &[u32], width: u32, bytes: &mut Vec<u8>) {
+    for run in numbers.chunk_by(|left, right| left == right) {
+        let mut head = (run.len() as u64) << 1;
+        while head >= 0x80 {
+            bytes.push(head as u8 | 0x80);
+            head >>= 7;
+        }
+        bytes.push(head as u8);
+        let value = run[0].to_le_bytes();
+        bytes.extend(&value[..width.div_ceil(8) as usize]);
+    }
+}
+
 /// Reads `count` numbers written as differences, and not a byte more; returns them and how many
 /// bytes they took.
 pub fn differences(source: &mut impl Read, count: usize) -> io::Result<(Vec<i64>, usize)> {

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use parquet::basic::Compression;
 
-use crate::filters::column::window::{Lz4, Snappy, Windowed};
+use crate::pages::window::{Lz4, Snappy, Windowed};
 use crate::thrift::malformed;
 
 /// A reader of decompressed bytes.
@@ -32,7 +32,7 @@ impl<R: Read> Decompressed<R> {
             Compression::LZ4_RAW => Self::Lz4(Box::new(Windowed::lz4(source))),
             other => {
                 return Err(malformed(&format!(
-                    "images compressed with {other} cannot be streamed; write them uncompressed, or with zstd"
+                    "values compressed with {other} cannot be streamed; write them uncompressed, or with zstd"
                 )));
             }
         })

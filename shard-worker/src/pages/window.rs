@@ -89,7 +89,7 @@ impl<R: Read, S: Steps> Windowed<R, S> {
                         }
                         if back > REACH {
                             return Err(malformed(
-                                "a copy from too far back; write images uncompressed, or with zstd",
+                                "a copy from too far back; write the column uncompressed, or with zstd",
                             ));
                         }
                         (self.copy, self.back) = (length, back);
