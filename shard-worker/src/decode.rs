@@ -139,24 +139,37 @@ impl<'a> Decoder<'a> {
                     }
                 },
             };
-            let Some(batch) = batch else {
-                if group.seen != group.expected {
-                    return Err(malformed(
-                        self.file,
-                        self.root,
-                        &format_args!(
-                            "row group {}: {} rows decoded, the footer says {}",
-                            group.number, group.seen, group.expected
-                        ),
-                    ));
-                }
-                continue;
-            };
-            group.seen += batch.len();
+            group.seen += batch.as_ref().map_or(0, Array::len);
+            let is_over = group.seen > group.expected;
+            if is_over || batch.is_none() && group.seen < group.expected {
+                let reason = format_args!(
+                    "row group {}: {}{} rows decoded, the footer says {}",
+                    group.number,
+                    if is_over { "at least " } else { "" },
+                    group.seen,
+                    group.expected
+                );
+                return Err(malformed(self.file, self.root, &reason));
+            }
+            let Some(batch) = batch else { continue };
             self.row += batch.len();
             self.open = Some(group);
             if !batch.is_empty() {
                 return Ok(Some(batch));
+            }
+        }
+    }
+
+    /// Sees to it that there are no more values.
+    ///
+    /// # Errors
+    /// If there are, or as [`Decoder::next`].
+    pub fn expect_end(&mut self) -> Result<(), ShardError> {
+        match self.next(&mut Unfit::default())? {
+            None => Ok(()),
+            Some(_) => {
+                let reason = format_args!("more than {} rows", self.file.num_rows());
+                Err(malformed(self.file, self.root, &reason))
             }
         }
     }

@@ -19,8 +19,8 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
-use crate::arrow_types::count_values;
-use crate::column_plan::{PlannedColumn, ShardFiles};
+use crate::arrow_types::{count_values, empty_array};
+use crate::column_plan::{PlannedColumn, ShardFiles, Value};
 use crate::decode::BATCH_BYTES;
 use crate::error::ShardError;
 use crate::evaluate::{Produced, Values, bytes_of, varies, width_of};
@@ -52,6 +52,9 @@ impl Default for Bounds {
 
 /// Rows that are evaluated at once, at most.
 const WINDOW: usize = 64 << 10;
+/// Rows without values that are encoded at once: a multiple of the rows of a page and of those that
+/// the writer takes at a time, so that pages end where they would if all came at once.
+const EMPTY_ROWS: usize = 640_000;
 /// Bytes of a file's values that are decoded at once, where many columns come from files.
 const SMALLEST_BATCH: usize = 256 << 10;
 
@@ -82,13 +85,15 @@ pub struct NewColumns<'a> {
     /// Rows of the row group that is being written.
     rows: usize,
     writers: Vec<Vec<ArrowColumnWriter>>,
+    block_rows: usize,
     block_bytes: u64,
     block_bytes_in_all: u64,
     groups: Vec<NewGroup>,
 }
 
 struct NewColumn<'a> {
-    values: Values<'a>,
+    /// None where no row has a value.
+    values: Option<Values<'a>>,
     leaves: usize,
     /// Whether values are of different sizes.
     varies: bool,
@@ -137,11 +142,17 @@ impl<'a> NewColumns<'a> {
             };
             let written = parquet_type(declared).map_err(failed)?;
             let alone = message(vec![written.clone()]).map_err(failed)?;
+            let values = match &planned.value {
+                Value::Empty => None,
+                value => Some(Values::open(value, declared, files, batch_bytes)?),
+            };
             columns.push(NewColumn {
-                values: Values::open(&planned.value, declared, files, batch_bytes)?,
                 leaves: SchemaDescriptor::new(alone).num_columns(),
-                varies: varies(declared.data_type()),
-                width: width_of(declared.data_type()),
+                varies: values.is_some() && varies(declared.data_type()),
+                width: values
+                    .as_ref()
+                    .map_or(0, |_| width_of(declared.data_type())),
+                values,
                 block: Vec::new(),
                 group_bytes: 0,
                 counts: ColumnCounts {
@@ -165,6 +176,7 @@ impl<'a> NewColumns<'a> {
             left: 0,
             rows: 0,
             writers: Vec::new(),
+            block_rows: 0,
             block_bytes: 0,
             block_bytes_in_all: 0,
             groups: Vec::new(),
@@ -188,12 +200,17 @@ impl<'a> NewColumns<'a> {
             let count = self.ready(row, most, produced)?;
             let mut pieces = Vec::with_capacity(self.columns.len());
             for column in &mut self.columns {
-                let piece = column.values.take(row..row + count, produced)?;
+                let Some(values) = &mut column.values else {
+                    column.counts.null += count as u64;
+                    pieces.push(None);
+                    continue;
+                };
+                let piece = values.take(row..row + count, produced)?;
                 let (populated, errors) = count_values(&piece);
                 column.counts.populated += populated;
                 column.counts.null += count as u64 - populated;
                 column.counts.errors += errors;
-                pieces.push(piece);
+                pieces.push(Some(piece));
             }
             self.take_in(&pieces, count)?;
             row += count;
@@ -226,11 +243,14 @@ impl<'a> NewColumns<'a> {
         produced: Produced<'_>,
     ) -> Result<usize, ShardError> {
         let mut count = most;
-        for column in &mut self.columns {
-            count = column.values.ready(count)?;
+        let columns = self.columns.iter_mut();
+        for values in columns.filter_map(|column| column.values.as_mut()) {
+            count = values.ready(count)?;
         }
         let varying = self.columns.iter().filter(|column| column.varies);
-        let varying: Vec<&Values<'_>> = varying.map(|column| &column.values).collect();
+        let varying: Vec<&Values<'_>> = varying
+            .filter_map(|column| column.values.as_ref())
+            .collect();
         if varying.is_empty() {
             return Ok(count);
         }
@@ -248,7 +268,7 @@ impl<'a> NewColumns<'a> {
     }
 
     /// Takes in `count` rows, and writes what is whole of them.
-    fn take_in(&mut self, pieces: &[ArrayRef], count: usize) -> Result<(), ShardError> {
+    fn take_in(&mut self, pieces: &[Option<ArrayRef>], count: usize) -> Result<(), ShardError> {
         let fixed: u64 = self.columns.iter().map(|column| column.width).sum();
         let varying: Vec<usize> = (0..self.columns.len())
             .filter(|&column| self.columns[column].varies)
@@ -258,7 +278,9 @@ impl<'a> NewColumns<'a> {
             let mut is_full = false;
             let mut varied = 0;
             for &number in &varying {
-                let bytes = bytes_of(&pieces[number], row);
+                let bytes = pieces[number]
+                    .as_ref()
+                    .map_or(0, |piece| bytes_of(piece, row));
                 let column = &mut self.columns[number];
                 column.group_bytes += bytes;
                 is_full |= column.group_bytes >= self.bounds.group;
@@ -282,25 +304,41 @@ impl<'a> NewColumns<'a> {
         Ok(())
     }
 
-    fn push(&mut self, pieces: &[ArrayRef], from: usize, to: usize) {
+    fn push(&mut self, pieces: &[Option<ArrayRef>], from: usize, to: usize) {
         if from == to {
             return;
         }
         self.rows += to - from;
         self.left -= to - from;
+        self.block_rows += to - from;
         for (column, piece) in self.columns.iter_mut().zip(pieces) {
-            column.block.push(piece.slice(from, to - from));
+            let piece = piece.as_ref();
+            column
+                .block
+                .extend(piece.map(|piece| piece.slice(from, to - from)));
         }
     }
 
     fn write_block(&mut self) -> Result<(), ShardError> {
         (self.block_bytes, self.block_bytes_in_all) = (0, 0);
+        let rows = std::mem::take(&mut self.block_rows);
+        if rows == 0 {
+            return Ok(());
+        }
         let fields = self.schema.fields().iter();
         let columns = self.columns.iter_mut().zip(&mut self.writers);
         for ((column, writers), field) in columns.zip(fields) {
             let pieces = std::mem::take(&mut column.block);
             let array = match &pieces[..] {
-                [] => continue,
+                [] => {
+                    for start in (0..rows).step_by(EMPTY_ROWS) {
+                        let rows = EMPTY_ROWS.min(rows - start);
+                        let array = empty_array(field.data_type(), rows);
+                        write(field, &array, writers)
+                            .map_err(|error| cannot_be_written(self.uri, &error))?;
+                    }
+                    continue;
+                }
                 [only] => only.clone(),
                 _ => {
                     let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
@@ -308,12 +346,7 @@ impl<'a> NewColumns<'a> {
                 }
             };
             drop(pieces);
-            let leaves = compute_leaves(field, &array);
-            let leaves = leaves.map_err(|error| cannot_be_written(self.uri, &error))?;
-            for (leaf, writer) in leaves.iter().zip(writers) {
-                let written = writer.write(leaf);
-                written.map_err(|error| cannot_be_written(self.uri, &error))?;
-            }
+            write(field, &array, writers).map_err(|error| cannot_be_written(self.uri, &error))?;
         }
         Ok(())
     }
@@ -364,6 +397,16 @@ impl<'a> NewColumns<'a> {
         }
         Ok(())
     }
+}
+
+fn write(
+    field: &FieldRef,
+    array: &ArrayRef,
+    writers: &mut [ArrowColumnWriter],
+) -> parquet::errors::Result<()> {
+    let leaves = compute_leaves(field, array)?;
+    let mut leaves = leaves.iter().zip(writers);
+    leaves.try_for_each(|(leaf, writer)| writer.write(leaf))
 }
 
 /// From an error of a library that writes.

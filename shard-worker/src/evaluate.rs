@@ -233,6 +233,8 @@ impl FileValues<'_> {
             self.pending = Some(pending.slice(rows.len(), pending.len() - rows.len()));
         }
         if rows.end == self.file.num_rows() {
+            // What a row group has beyond its rows is found out only when it is asked for.
+            self.decoder.expect_end()?;
             for (row, reason) in self.unfit.first() {
                 let (uri, name) = (&self.file.uri, declared.name());
                 tracing::warn!(
@@ -282,13 +284,16 @@ pub fn varies(data_type: &Arrow) -> bool {
     }
 }
 
-/// Bytes of a value of a type whose values all take as many.
+/// Bytes of a value, without those that its length decides.
 pub fn width_of(data_type: &Arrow) -> u64 {
     match data_type {
         Arrow::Struct(fields) => fields.iter().map(|field| width_of(field.data_type())).sum(),
-        other => data_type_width(other).unwrap_or(0),
+        other => data_type_width(other).unwrap_or(OFFSET),
     }
 }
+
+/// Bytes that tell where a value of varying length ends.
+const OFFSET: u64 = 8;
 
 fn data_type_width(data_type: &Arrow) -> Option<u64> {
     match data_type {
@@ -302,7 +307,7 @@ fn data_type_width(data_type: &Arrow) -> Option<u64> {
 pub fn bytes_of(array: &dyn Array, row: usize) -> u64 {
     let within = |items: &ArrayRef, from: usize, to: usize| -> u64 {
         if varies(items.data_type()) {
-            (from..to).map(|row| 8 + bytes_of(items, row)).sum()
+            (from..to).map(|row| OFFSET + bytes_of(items, row)).sum()
         } else {
             (to - from) as u64 * width_of(items.data_type())
         }

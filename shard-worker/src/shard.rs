@@ -14,6 +14,9 @@ use crate::keys::{self, KeyColumn, KeyKind, show};
 use crate::parquet_file::ParquetFile;
 use crate::splice;
 
+/// Bytes that a row's key takes, however short: where it ends, and that there is none.
+const KEY_OVERHEAD: u64 = 8;
+
 /// A shard whose footers are read, and whose plan is made.
 #[derive(Debug)]
 pub struct OpenShard {
@@ -135,6 +138,24 @@ impl OpenShard {
             &job.keyed,
             siblings.map(|file| file.as_ref().map(|file| &file.meta)),
         )
+    }
+
+    /// Refuses a shard whose keys alone take more than `memory` bytes: a few bytes in a file can stand
+    /// for billions of rows.
+    ///
+    /// # Errors
+    /// If they do.
+    pub fn check_rows(&self, job: &Job, memory: u64) -> Result<(), ShardError> {
+        let rows = self.files.main.num_rows() as u64;
+        let needs_keys = job.has_lookups() || !self.plan.alignments.is_empty();
+        let bytes = rows * KEY_OVERHEAD;
+        if needs_keys && bytes > memory {
+            let reason = format!(
+                "the keys of its {rows} rows take {bytes} bytes or more, --memory is {memory}; raise --memory"
+            );
+            return Err(ShardError::malformed(&self.files.main.uri, reason));
+        }
+        Ok(())
     }
 
     /// Where its siblings are, for messages.

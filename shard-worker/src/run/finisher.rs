@@ -75,6 +75,7 @@ impl<T> Drop for Task<T> {
 pub struct Finisher {
     job: Arc<Job>,
     passes: Arc<Passes>,
+    memory: u64,
     fence: Fence,
     stop: Stop,
     cpu: CpuQueue,
@@ -102,6 +103,7 @@ impl Finisher {
             images: Arc::new(images),
             job: job.clone(),
             passes,
+            memory,
             fence,
             stop,
             cpu: CpuQueue::new(threads),
@@ -145,6 +147,7 @@ impl Finisher {
             });
         }
         *planned = found;
+        open.check_rows(&self.job, self.memory)?;
         let taken = room.take(open.memory(&self.job)).await;
         let fetched = guarded_future(uri, open.fetch(&self.job)).await?;
         let job = self.job.clone();

@@ -13,7 +13,7 @@ use crate::job::Job;
 use crate::keys::KeyColumn;
 use crate::lookup::{Found, Limits, PassError, PassStats};
 use crate::panics::caught;
-use crate::run::batch::budget;
+use crate::run::batch::{ROW_OVERHEAD, budget};
 use crate::run::stop::Stop;
 use crate::shard::LoadedShard;
 use crate::workers::CpuClock;
@@ -130,7 +130,11 @@ impl Passes {
         loop {
             let begun = Instant::now();
             let keys: Vec<&Keys> = shards[..count].iter().map(|shard| &shard.keys).collect();
-            let found = match self.pass(&keys) {
+            let passed = match shards {
+                [only, ..] if count == 1 && self.is_long(only) => Err(PassError::OverBudget),
+                _ => self.pass(&keys),
+            };
+            let found = match passed {
                 Ok(found) => Some(found),
                 Err(PassError::OverBudget) => {
                     *wasted += begun.elapsed();
@@ -168,10 +172,13 @@ impl Passes {
         let lookups = self.job.lookups.iter();
         let width: u64 = lookups.map(|lookup| lookup.value_width()).sum();
         // Found values are held twice for a while.
-        let by_width = usize::try_from(budget / 4 / width.max(1)).unwrap_or(rows);
+        let by_width = budget / 4 / width.max(1);
+        let by_rows = budget / 2 / ROW_OVERHEAD;
+        let by_width = usize::try_from(by_width.min(by_rows)).unwrap_or(rows);
+        let most = usize::try_from(by_rows).unwrap_or(rows).max(1);
         let mut at_once = by_width.clamp(1, (rows / 2).max(1));
         tracing::info!(
-            "{}: the values found for its {rows} rows exceed the {budget} bytes that --memory leaves: its side inputs are read again for about every {at_once} rows; raise --memory to read them once",
+            "{}: what is found for its {rows} rows exceeds the {budget} bytes that --memory leaves: its side inputs are read again for about every {at_once} rows; raise --memory to read them once",
             main.uri
         );
         let mut row = 0;
@@ -193,7 +200,7 @@ impl Passes {
                     drop(measured);
                     let used: usize = found.iter().map(size_of).sum();
                     if (used as u64) < budget / 8 {
-                        at_once = at_once.saturating_mul(2);
+                        at_once = at_once.saturating_mul(2).min(most);
                     }
                     each(part.clone(), &found)?;
                     row = part.end;
@@ -216,6 +223,11 @@ impl Passes {
             }
         }
         Ok(())
+    }
+
+    /// Whether the rows of a shard, without any value, are too many for one pass.
+    fn is_long(&self, shard: &LoadedShard) -> bool {
+        shard.files.main.num_rows() as u64 * ROW_OVERHEAD > self.memory / 2
     }
 
     fn pass(&self, shards: &[&Keys]) -> Result<Vec<Found>, PassError> {
