@@ -21,6 +21,8 @@ mod interop_worker;
 )]
 #[path = "filters/pictures.rs"]
 mod made;
+#[path = "regression/memory.rs"]
+mod memory;
 #[path = "regression/paths.rs"]
 mod paths;
 #[path = "regression/pictures.rs"]

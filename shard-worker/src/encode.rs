@@ -485,3 +485,122 @@ pub fn encoding(schema: &SchemaDescriptor, dictionaries: &[Option<usize>]) -> Wr
     }
     Arc::new(builder.build())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use arrow::array::{Int64Array, LargeStringArray, RecordBatch};
+    use parquet::arrow::ArrowWriter;
+    use storage::{ETag, ObjectMeta};
+
+    use super::*;
+    use crate::evaluate::ShardFound;
+    use crate::parquet_file::ParquetFile;
+
+    const ROWS: usize = 40;
+
+    /// A main file with row groups of 30 rows and 10.
+    fn files() -> ShardFiles {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..ROWS as i64));
+        let batch = RecordBatch::try_from_iter([("k", numbers)]).unwrap();
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(30))
+            .build();
+        let mut writer =
+            ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        let bytes = bytes::Bytes::from(writer.into_inner().unwrap());
+        let meta = ObjectMeta {
+            key: "k".to_owned(),
+            size: bytes.len() as u64,
+            etag: ETag("1".into()),
+        };
+        ShardFiles {
+            main: ParquetFile::from_bytes("memory:k", meta, bytes).unwrap(),
+            siblings: Vec::new(),
+        }
+    }
+
+    fn planned(name: &str, value: Value, data_type: arrow::datatypes::DataType) -> PlannedColumn {
+        let declared = arrow::datatypes::Field::new(name, data_type, true);
+        PlannedColumn {
+            name: name.to_owned(),
+            declared: Some(Arc::new(declared)),
+            value,
+        }
+    }
+
+    /// Rows and bytes of the row groups, where so many rows come at a time.
+    fn groups(at_once: usize, bounds: Bounds) -> Vec<(usize, Vec<u64>)> {
+        let files = files();
+        let lookup = |column| Value::Lookup { lookup: 0, column };
+        let columns = [
+            planned("text", lookup(0), arrow::datatypes::DataType::LargeUtf8),
+            planned("none", Value::Empty, arrow::datatypes::DataType::Float64),
+            planned("number", lookup(1), arrow::datatypes::DataType::Int64),
+        ];
+        let columns: Vec<&PlannedColumn> = columns.iter().collect();
+        let mut new = NewColumns::open(&files, &columns, bounds).unwrap();
+        // 100 bytes each.
+        let texts = (0..ROWS).map(|row| Some(format!("{row:0>100}")));
+        let found: [ArrayRef; 2] = [
+            Arc::new(texts.collect::<LargeStringArray>()),
+            Arc::new(Int64Array::from_iter_values(0..ROWS as i64)),
+        ];
+        let places: Vec<u32> = (0..ROWS as u32).collect();
+        let unfit = RefCell::default();
+        for start in (0..ROWS).step_by(at_once) {
+            let rows = start..ROWS.min(start + at_once);
+            let seen = [ShardFound {
+                rows: &places[rows.clone()],
+                columns: &found,
+                unfit: &[],
+            }];
+            let produced = Produced {
+                first_row: start,
+                found: &seen,
+                computed: &[],
+                unfit: &unfit,
+            };
+            new.add(rows, produced).unwrap();
+        }
+        let encoded = new.finish();
+        let counts: Vec<(u64, u64)> = encoded
+            .counts
+            .map(|column| (column.populated, column.null))
+            .collect();
+        assert_eq!(counts, [(40, 0), (0, 40), (40, 0)]);
+        let bytes = |chunk: ArrowColumnChunk| chunk.close().bytes_written;
+        let groups = encoded.groups.into_iter();
+        groups
+            .map(|group| (group.rows, group.chunks.map(bytes).collect()))
+            .collect()
+    }
+
+    #[test]
+    fn blocks_and_row_groups_end_where_bytes_say_so_however_many_rows_come_at_once() {
+        let bounds = |block: u64, block_in_all: u64, group: u64| Bounds {
+            block,
+            block_in_all,
+            group,
+        };
+        let table = [
+            (Bounds::default(), vec![30, 10]),
+            (bounds(250, 1 << 20, 1 << 20), vec![30, 10]),
+            (bounds(1 << 20, 500, 1 << 20), vec![30, 10]),
+            // A row group ends with the row that reaches the bound, or with main's.
+            (bounds(250, 1 << 20, 1_200), vec![12, 12, 6, 10]),
+            (bounds(1 << 20, 1 << 20, 1_000), vec![10, 10, 10, 10]),
+            (bounds(1 << 20, 1 << 20, 1), vec![1; ROWS]),
+        ];
+        for (bounds, expected) in table {
+            let whole = groups(ROWS, bounds);
+            let rows: Vec<usize> = whole.iter().map(|(rows, _)| *rows).collect();
+            assert_eq!(rows, expected, "{bounds:?}");
+            for at_once in [1, 3, 7, 31] {
+                assert_eq!(groups(at_once, bounds), whole, "{at_once}, {bounds:?}");
+            }
+        }
+    }
+}

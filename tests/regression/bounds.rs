@@ -149,23 +149,3 @@ spec:
     let rows = fixture.rows("out/a.parquet");
     assert_eq!(rows.texts("filter_errors"), [None]);
 }
-
-/// One row group of an index has far more text than the memory holds: that is found out while it is
-/// read, not after.
-#[test]
-fn texts_that_do_not_fit_are_given_up_before_they_are_all_held() {
-    const ROWS: usize = 1_500;
-    let fixture = Fixture::empty();
-    let long = (0..ROWS).map(|row| Some(format!("{row} ").repeat(40_000)));
-    let columns = [("s3_path", keys(ROWS, 1)), ("caption", texts(long))];
-    write_table(&fixture.path("index.parquet"), &columns, ROWS).expect("an index");
-    let shard = fixture.path("main/a.parquet");
-    write_table(&shard, &[("s3_path", keys(ROWS, 1))], ROWS).expect("a shard");
-    let worker = fixture.worker("run", &join(&fixture.root(), "caption:string", ""));
-    let (ended, highest) = worker.arguments("--memory 128Mi").start().wait_measured();
-    let ended = ended.expect(1);
-    let said = ended.stdout + &ended.stderr;
-    assert!(said.contains("a.parquet"), "{said}");
-    assert!(said.contains("raise --memory"), "{said}");
-    assert!(highest < 250 << 10, "{highest} KiB at the peak");
-}

@@ -199,3 +199,168 @@ impl<R: Read> Read for Counted<R> {
 fn external(error: std::io::Error) -> ParquetError {
     ParquetError::External(Box::new(error))
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Array, LargeStringArray, LargeStringBuilder, ListBuilder, RecordBatch};
+    use bytes::Bytes;
+    use parquet::arrow::ArrowWriter;
+    use parquet::basic::{Encoding, GzipLevel, ZstdLevel};
+    use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
+    use parquet::data_type::{ByteArray, ByteArrayType};
+    use parquet::file::metadata::ParquetMetaDataReader;
+    use parquet::file::properties::{WriterProperties, WriterVersion};
+
+    use super::*;
+    use crate::leaf::page_reader;
+
+    const ROWS: usize = 60;
+
+    /// Texts of up to a megabyte, some null or empty.
+    fn texts() -> impl Iterator<Item = Option<String>> {
+        (0..ROWS).map(|row| match row % 7 {
+            3 => None,
+            5 => Some(String::new()),
+            _ => Some(format!("{row} ").repeat(row * 1_500)),
+        })
+    }
+
+    fn lists() -> Arc<dyn Array> {
+        let mut lists = ListBuilder::new(LargeStringBuilder::new());
+        for (row, text) in texts().enumerate() {
+            if row % 4 > 0 {
+                (0..row % 4).for_each(|_| lists.values().append_option(text.as_deref()));
+            }
+            lists.append(row % 9 > 0);
+        }
+        Arc::new(lists.finish())
+    }
+
+    fn flat() -> Arc<dyn Array> {
+        Arc::new(texts().collect::<LargeStringArray>())
+    }
+
+    /// A file whose column is one page.
+    fn file(
+        array: Arc<dyn Array>,
+        codec: Compression,
+        version: WriterVersion,
+        encoding: Encoding,
+    ) -> Bytes {
+        let batch = RecordBatch::try_from_iter_with_nullable([("t", array, true)]).unwrap();
+        let properties = WriterProperties::builder()
+            .set_writer_version(version)
+            .set_dictionary_enabled(false)
+            .set_encoding(encoding)
+            .set_compression(codec)
+            .set_data_page_size_limit(1 << 30)
+            .set_write_page_header_statistics(false)
+            .build();
+        let mut writer =
+            ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        Bytes::from(writer.into_inner().unwrap())
+    }
+
+    type Read = (Vec<i16>, Vec<i16>, Vec<ByteArray>);
+
+    /// Levels and values, read three records at a time.
+    fn read(
+        pages: Box<dyn PageReader>,
+        metadata: &parquet::file::metadata::ParquetMetaData,
+    ) -> Result<Read> {
+        let descriptor = metadata.file_metadata().schema_descr().column(0);
+        let has_lists = descriptor.max_rep_level() > 0;
+        let mut reader: ColumnReaderImpl<ByteArrayType> =
+            get_typed_column_reader(get_column_reader(descriptor, pages));
+        let (mut definition, mut repetition, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let lists = has_lists.then_some(&mut repetition);
+            let read = reader.read_records(3, Some(&mut definition), lists, &mut values)?;
+            if read.0 == 0 {
+                return Ok((definition, repetition, values));
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_make_up_the_page() {
+        let codecs = [
+            Compression::UNCOMPRESSED,
+            Compression::SNAPPY,
+            Compression::GZIP(GzipLevel::default()),
+            Compression::LZ4_RAW,
+            Compression::ZSTD(ZstdLevel::default()),
+        ];
+        for array in [flat(), lists()] {
+            for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+                for encoding in [Encoding::PLAIN, Encoding::DELTA_LENGTH_BYTE_ARRAY] {
+                    for codec in codecs {
+                        let about =
+                            format!("{:?} {version:?} {encoding} {codec}", array.data_type());
+                        let file = file(array.clone(), codec, version, encoding);
+                        let metadata = ParquetMetaDataReader::new()
+                            .parse_and_finish(&file)
+                            .unwrap();
+                        let group = metadata.row_group(0);
+                        let source = Arc::new(file);
+                        let mut pages = page_reader(source.clone(), group, 0).unwrap();
+                        let (mut count, mut largest) = (0, 0);
+                        while let Some(page) = pages.get_next_page().unwrap() {
+                            count += 1;
+                            largest = largest.max(page.buffer().len());
+                        }
+                        assert!(
+                            count > 5 && largest < 3 << 20,
+                            "{about}: {count} of {largest}"
+                        );
+                        let whole =
+                            SerializedPageReader::new(source.clone(), group.column(0), ROWS, None);
+                        let expected = read(Box::new(whole.unwrap()), &metadata).unwrap();
+                        let pages = page_reader(source.clone(), group, 0).unwrap();
+                        assert!(read(pages, &metadata).unwrap() == expected, "{about}");
+                        // A page that nobody has begun with is passed over as a whole.
+                        let mut pages = page_reader(source, group, 0).unwrap();
+                        let levels = pages.peek_next_page().unwrap().unwrap();
+                        assert_eq!(levels.num_levels, Some(expected.0.len()), "{about}");
+                        pages.skip_next_page().unwrap();
+                        assert!(pages.get_next_page().unwrap().is_none(), "{about}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_checksum_is_found() {
+        let codec = Compression::SNAPPY;
+        let file = file(flat(), codec, WriterVersion::PARQUET_1_0, Encoding::PLAIN);
+        let metadata = ParquetMetaDataReader::new()
+            .parse_and_finish(&file)
+            .unwrap();
+        let start = chunk_start(metadata.row_group(0).column(0)) as usize;
+        let mut rest = &file[start..];
+        let header = PageHeader::read(&mut rest).unwrap();
+        let body = &rest[..header.compressed];
+        let mut sum = flate2::Crc::new();
+        sum.update(body);
+        for (crc, is_right) in [(sum.sum(), true), (sum.sum() ^ 1, false)] {
+            let header = PageHeader {
+                crc: Some(crc),
+                ..header
+            };
+            let highest = Levels {
+                definition: 1,
+                repetition: 0,
+            };
+            let mut pieces = Pieces::open(body, &header, codec, highest).unwrap();
+            let end = loop {
+                match pieces.next() {
+                    Ok(Some(_)) => {}
+                    end => break end,
+                }
+            };
+            assert_eq!(end.is_ok(), is_right);
+        }
+    }
+}
