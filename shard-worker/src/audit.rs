@@ -18,8 +18,9 @@ use crate::filters::table::ERRORS;
 use crate::job::Job;
 use crate::keys;
 use crate::parquet_file::ParquetFile;
-use crate::run::batch::{guarded, guarded_future};
+use crate::run::batch::{budget, guarded, guarded_future};
 use crate::run::report::write_row_errors;
+use crate::run::room::Room;
 use crate::unfit::Unfit;
 
 /// Shards read at once.
@@ -37,6 +38,8 @@ const READABLE: usize = 40;
 pub struct AuditOptions {
     /// Threads.
     pub threads: usize,
+    /// Bytes of memory.
+    pub memory: u64,
 }
 
 /// What was found.
@@ -88,6 +91,7 @@ pub async fn audit(job: Arc<Job>, options: AuditOptions) -> Result<AuditReport> 
         ..AuditReport::default()
     };
     let cpu = Arc::new(Semaphore::new(options.threads));
+    let room = Room::new(budget(options.memory));
     let mut depths: Vec<Option<HashMap<String, SourceCounts>>> = vec![Some(HashMap::new()); DEPTHS];
     let mut is_empty = true;
     let mut pages = job.output.list_shards();
@@ -95,10 +99,10 @@ pub async fn audit(job: Arc<Job>, options: AuditOptions) -> Result<AuditReport> 
         let page = page?;
         is_empty &= page.shards.is_empty();
         let shards = futures::stream::iter(page.shards).map(|meta| {
-            let (job, cpu) = (job.clone(), cpu.clone());
+            let (job, cpu, room) = (job.clone(), cpu.clone(), room.clone());
             async move {
                 let path = meta.key.clone();
-                let part = guarded_future(&path, read(&job, meta, cpu)).await;
+                let part = guarded_future(&path, read(&job, meta, &room, cpu)).await;
                 (path, part)
             }
         });
@@ -165,7 +169,12 @@ fn merge(
     }
 }
 
-async fn read(job: &Arc<Job>, meta: ObjectMeta, cpu: Arc<Semaphore>) -> Result<Part, ShardError> {
+async fn read(
+    job: &Arc<Job>,
+    meta: ObjectMeta,
+    room: &Room,
+    cpu: Arc<Semaphore>,
+) -> Result<Part, ShardError> {
     let mut file = ParquetFile::open(&*job.output, meta, &job.hints[0]).await?;
     let (key_leaf, _) = keys::kind_of(&file, &job.key)?;
     let mut leaves = vec![key_leaf];
@@ -174,6 +183,8 @@ async fn read(job: &Arc<Job>, meta: ObjectMeta, cpu: Arc<Semaphore>) -> Result<P
             leaves.extend(file.leaves_of(root));
         }
     }
+    // Until it was counted.
+    let _taken = room.take(file.size_of(&leaves)).await;
     file.fetch(&*job.output, &leaves, &job.hints[0]).await?;
     let Ok(_permit) = cpu.acquire_owned().await else {
         return Err(ShardError::Stopped);

@@ -326,6 +326,16 @@ impl ParquetFile {
         Ok(())
     }
 
+    /// Bytes of these leaves in the file.
+    pub fn size_of<'a>(&self, leaves: impl IntoIterator<Item = &'a usize> + Clone) -> u64 {
+        let groups = self.metadata.row_groups().iter();
+        let sizes = groups.flat_map(|group| {
+            let leaves = leaves.clone().into_iter();
+            leaves.map(|&leaf| group.column(leaf).compressed_size())
+        });
+        sizes.fold(0, i64::saturating_add).max(0) as u64
+    }
+
     /// Sees to it that a leaf can be read by whoever has no keys.
     pub fn check_plain(&self, leaf: usize) -> Result<(), ShardError> {
         if !self.encrypted.contains(&leaf) {

@@ -168,19 +168,12 @@ impl OpenShard {
     /// Bytes that the shard will hold once it is loaded: what was read already, the columns that
     /// are needed, and decoded keys.
     pub fn memory(&self, job: &Job) -> u64 {
-        let columns: i64 = self
+        let columns: u64 = self
             .wanted
             .iter()
-            .filter_map(|(&file, leaves)| Some((self.files.get(file)?, leaves)))
-            .flat_map(|(file, leaves)| {
-                let groups = file.metadata.row_groups().iter();
-                groups.flat_map(move |group| {
-                    let chunks = leaves.iter().map(move |&leaf| group.column(leaf));
-                    chunks.map(|chunk| chunk.compressed_size())
-                })
-            })
-            .fold(0, i64::saturating_add);
-        files_memory(&self.files) + keys_memory(&self.files, job) + columns.max(0) as u64
+            .filter_map(|(&file, leaves)| Some(self.files.get(file)?.size_of(leaves)))
+            .sum();
+        files_memory(&self.files) + keys_memory(&self.files, job) + columns
     }
 
     /// Fetches what the plan needs.

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, BinaryArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
-use harness::dataset::{texts, write_table};
+use harness::dataset::{mix, texts, write_table};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
@@ -211,4 +211,37 @@ fn a_shard_whose_keys_alone_exceed_the_memory_is_refused() {
         "{said}"
     );
     assert!(highest < HIGHEST, "{highest} KiB at the peak");
+}
+
+/// Sidecars are looked into as whole files: no more of them at once than the memory holds.
+#[test]
+fn shards_are_verified_and_audited_as_memory_allows() {
+    const SHARDS: usize = 24;
+    const BLOB: usize = 6 << 20;
+    let fixture = Fixture::empty();
+    for shard in 0..SHARDS {
+        let noise: Vec<u8> = (0..BLOB / 8)
+            .flat_map(|at| mix(shard, at, 7).to_le_bytes())
+            .collect();
+        let noise: ArrayRef = Arc::new(BinaryArray::from_iter_values([noise]));
+        let columns = [
+            ("s3_path", texts([Some(key(shard))].into_iter())),
+            ("noise", noise),
+        ];
+        let path = fixture.path(&format!("main/{shard:02}.parquet"));
+        write_table(&path, &columns, 1).expect("a shard");
+    }
+    let job = job(&fixture.root(), "{extractScaffold: {}}").replace("caption", "noise");
+    let job = job.replace("type: string", "type: binary");
+    fixture.run(&job).expect(0);
+    for command in ["verify", "audit"] {
+        let worker = fixture.worker(command, &job);
+        let worker = match command {
+            "verify" => worker.arguments("--deep --memory 128Mi"),
+            _ => worker.arguments("--memory 128Mi"),
+        };
+        let (ended, highest) = worker.start().wait_measured();
+        ended.expect(0);
+        assert!(highest < 150 << 10, "{command}: {highest} KiB at the peak");
+    }
 }

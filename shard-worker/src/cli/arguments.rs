@@ -157,6 +157,9 @@ pub struct VerifyArguments {
     /// Also decode every page, check its CRC where it has one, and compare content hashes.
     #[arg(long)]
     pub deep: bool,
+    /// Memory to work with, e.g. 4GiB. Default: most of the container's limit or of what is free.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
     /// CPU threads. Default: the container's quota or all cores.
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub threads: Option<usize>,
@@ -171,6 +174,9 @@ pub struct AuditArguments {
     /// The job.
     #[command(flatten)]
     pub job: JobArguments,
+    /// Memory to work with, e.g. 4GiB. Default: most of the container's limit or of what is free.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
     /// CPU threads. Default: the container's quota or all cores.
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub threads: Option<usize>,

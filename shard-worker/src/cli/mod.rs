@@ -302,6 +302,7 @@ async fn verify_command(arguments: &VerifyArguments) -> Result<Exit> {
         },
         deep: arguments.deep,
         threads: arguments.threads.unwrap_or_else(resources::threads),
+        memory: arguments.memory.unwrap_or_else(resources::memory),
     };
     let report = verify::verify(Arc::new(job), options).await?;
     write_report(file, &report)?;
@@ -318,6 +319,7 @@ async fn audit_command(arguments: &AuditArguments) -> Result<Exit> {
     let job = open_for_reading(&arguments.job).await?;
     let options = AuditOptions {
         threads: arguments.threads.unwrap_or_else(resources::threads),
+        memory: arguments.memory.unwrap_or_else(resources::memory),
     };
     let report = audit::audit(Arc::new(job), options).await?;
     write_report(file, &report)?;

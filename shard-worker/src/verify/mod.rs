@@ -22,7 +22,8 @@ use crate::job::Job;
 use crate::keys;
 use crate::parquet_file::{ParquetFile, hex};
 use crate::provenance::{Provenance, ShardInputs};
-use crate::run::batch::{guarded, guarded_future};
+use crate::run::batch::{budget, guarded, guarded_future};
+use crate::run::room::Room;
 use crate::run::state_error;
 use crate::shard;
 
@@ -43,10 +44,14 @@ pub struct VerifyOptions {
     pub deep: bool,
     /// Threads.
     pub threads: usize,
+    /// Bytes of memory.
+    pub memory: u64,
 }
 
 struct Pair {
     main: ObjectMeta,
+    /// Bytes of the sidecar, which is read as a whole.
+    size: u64,
     line: Option<ShardLine>,
 }
 
@@ -79,6 +84,7 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
         policy,
     );
     let cpu = Arc::new(Semaphore::new(options.threads));
+    let room = Room::new(budget(options.memory));
     // All shards have the columns of the first.
     let mut first: Option<(String, Columns)> = None;
     let mut ended = false;
@@ -112,8 +118,9 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
                                 detail: format!("there is no sidecar shard{reason}"),
                             });
                         }
-                        Some(_) if number.is_multiple_of(every) => window.push(Pair {
+                        Some(output) if number.is_multiple_of(every) => window.push(Pair {
                             main: planned.main,
+                            size: output.size,
                             line,
                         }),
                         Some(_) => {}
@@ -122,7 +129,7 @@ pub async fn verify(job: Arc<Job>, options: VerifyOptions) -> Result<VerifyRepor
             }
         }
         let verdicts = futures::stream::iter(window)
-            .map(|pair| look_into(&job, pair, options, cpu.clone()))
+            .map(|pair| look_into(&job, pair, options, (&room, cpu.clone())))
             .buffered(IN_FLIGHT);
         let verdicts: Vec<Result<Verdict>> = verdicts.collect().await;
         for verdict in verdicts {
@@ -178,9 +185,11 @@ async fn look_into(
     job: &Arc<Job>,
     pair: Pair,
     options: VerifyOptions,
-    cpu: Arc<Semaphore>,
+    (room, cpu): (&Room, Arc<Semaphore>),
 ) -> Result<Verdict> {
     let path = pair.main.key.clone();
+    // Until it was looked into.
+    let _taken = room.take(pair.size).await;
     match guarded_future(&path, gather(job, pair)).await {
         Ok(Gathered {
             files,
@@ -241,7 +250,7 @@ struct Gathered {
 
 /// Reads what the checks need: footers and keys of main and siblings, and the sidecar.
 async fn gather(job: &Job, pair: Pair) -> Result<Gathered, ShardError> {
-    let Pair { main, line } = pair;
+    let Pair { main, line, .. } = pair;
     let key = main.key.clone();
     let mut main = ParquetFile::open(&*job.main, main, &job.hints[0]).await?;
     let (leaf, _) = keys::kind_of(&main, &job.key)?;
