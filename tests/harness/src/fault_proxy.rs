@@ -23,9 +23,11 @@ pub enum Fault {
     LoseAnswer,
     /// The connection is reset before the server sees the request.
     LoseRequest,
-    /// The connection is reset after so many bytes of the answer's body, or a few less.
+    /// The connection is reset after so many bytes of the answer's body, or a few less; before the
+    /// last byte of the answer in any case.
     ResetBody(usize),
-    /// The connection is closed in good order after so many bytes of the answer's body.
+    /// The connection is closed in good order after so many bytes of the answer's body; before the
+    /// last byte of the answer in any case.
     ShortBody(usize),
     /// After so many bytes of the answer's body nothing comes any more.
     StallBody(usize),
@@ -279,7 +281,9 @@ async fn serve(mut client: TcpStream, server: SocketAddr, state: &Mutex<State>) 
         }
         let answer = forward(server, &request).await?;
         let body_start = answer.head_length;
-        let cut = |after: usize| (body_start + after).min(answer.bytes.len());
+        // Never all of it: a client keeps a connection whose answer was whole, and its next request
+        // on that would be lost before it comes by here.
+        let cut = |after: usize| (body_start + after).min(answer.bytes.len() - 1);
         match fault {
             Some(Fault::LoseAnswer) => return reset(client),
             Some(Fault::ResetBody(after)) => {
