@@ -47,6 +47,14 @@ pub fn phase(object: &SidecarJob) -> &str {
     phase.unwrap_or_default()
 }
 
+/// What `kubectl get` shows as MESSAGE.
+pub fn message(object: &SidecarJob) -> &str {
+    let status = object.status.as_ref();
+    status
+        .and_then(|status| status.message.as_deref())
+        .unwrap_or_default()
+}
+
 pub fn counts(object: &SidecarJob) -> ShardCounts {
     let status = object.status.as_ref();
     status

@@ -184,7 +184,9 @@ fn waits(workload: &Value) -> Option<String> {
         let message = found["message"].as_str()?;
         (!message.is_empty()).then(|| message.to_owned())
     };
-    message("QuotaReserved", "False")
+    // What has ended will never be let in, whatever else is said of it.
+    message("Finished", "True")
+        .or_else(|| message("QuotaReserved", "False"))
         .or_else(|| message("Admitted", "False"))
         .or_else(|| message("Evicted", "True"))
 }
@@ -231,6 +233,8 @@ mod tests {
         let reserved = json!({"type": "QuotaReserved", "status": "True", "message": "reserved"});
         let evicted = json!({"type": "Evicted", "status": "True", "message": "Preempted"});
         let checked = json!({"type": "Admitted", "status": "False", "message": "a check waits"});
+        let ended = json!({"type": "Finished", "status": "True", "reason": "FailedToStart",
+                           "message": "it can't be started"});
         for (conditions, expected) in [
             (
                 json!([evicted, pending]),
@@ -238,6 +242,7 @@ mod tests {
             ),
             (json!([reserved, checked]), Some("a check waits")),
             (json!([reserved, evicted]), Some("Preempted")),
+            (json!([reserved, ended]), Some("it can't be started")),
             (json!([reserved]), None),
         ] {
             assert_eq!(waits(&workload(conditions)).as_deref(), expected);

@@ -218,6 +218,20 @@ impl Place {
         serde_json::from_value(manifest).unwrap()
     }
 
+    /// A file with an object for kubectl.
+    pub fn file(&self, name: &str, object: &Value) -> String {
+        let file = self.folder.path().join(name);
+        std::fs::write(&file, object.to_string()).unwrap();
+        file.display().to_string()
+    }
+
+    /// `kubectl apply`, until the API server takes it: what stands in its way may be about to start.
+    pub async fn apply(&self, objects: &Value) {
+        let file = self.file("applied.json", objects);
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", &file];
+        eventually("it is applied", async || self.cluster.kubectl(&apply).ok()).await;
+    }
+
     pub async fn create(&self, object: &SidecarJob) {
         let parameters = PostParams::default();
         self.objects().create(&parameters, object).await.unwrap();
@@ -324,9 +338,14 @@ impl Place {
         .await
     }
 
+    /// Reasons and words of the events about an object.
+    pub async fn events(&self, name: &str) -> Vec<(String, String)> {
+        sidecar_jobs::events(&self.client, &self.namespace, name).await
+    }
+
     /// Reasons of the events about an object.
     pub async fn reasons(&self, name: &str) -> Vec<String> {
-        let events = sidecar_jobs::events(&self.client, &self.namespace, name).await;
+        let events = self.events(name).await;
         events.into_iter().map(|(reason, _)| reason).collect()
     }
 }

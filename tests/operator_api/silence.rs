@@ -9,14 +9,7 @@ use serde_json::{Value, json};
 use crate::operator::Operator;
 use crate::place::{LIMIT, Place, eventually};
 use crate::pods::PodRunner;
-use crate::sidecar_jobs::{is_true, limit_pods, phase, words};
-
-fn message(object: &crds::SidecarJob) -> &str {
-    let status = object.status.as_ref();
-    status
-        .and_then(|status| status.message.as_deref())
-        .unwrap_or_default()
-}
+use crate::sidecar_jobs::{is_true, limit_pods, message, phase, words};
 
 fn first_attempts(object: &crds::SidecarJob) -> bool {
     let batches = object.status.as_ref().map(|status| &status.batches);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the servers that the tests run against, at the versions pinned in
-# kubernetes/go.mod, kwok/go.mod and s3/go.mod:
+# kubernetes/go.mod, kueue/go.mod, kwok/go.mod and s3/go.mod:
 #
 #   versitygw                  an S3 server
 #   etcd                       the API server's store
@@ -9,6 +9,7 @@
 #   kube-scheduler             finds a node for a pod
 #   kubelet                    runs a node's pods, with containerd and runc from Debian
 #   kubectl                    for people, and for what is meant to be typed
+#   kueue                      lets Jobs in when a queue has room; its definitions in kueue-config
 #   kwok                       thousands of nodes and pods without containers
 #
 #   tests/tools/build.sh [NAME...]     builds what is missing; all of them by default
@@ -24,7 +25,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/sidecarjob
 bin=${SIDECARJOB_TOOLS:-$cache/tools/bin}
 
-# name, folder of its go.mod, package
+# name, folder of its go.mod, package, what else is taken from the package's module
 tools='
 versitygw                s3          github.com/versity/versitygw/cmd/versitygw
 etcd                     kubernetes  go.etcd.io/etcd/server/v3
@@ -33,6 +34,7 @@ kube-controller-manager  kubernetes  k8s.io/kubernetes/cmd/kube-controller-manag
 kube-scheduler           kubernetes  k8s.io/kubernetes/cmd/kube-scheduler
 kubelet                  kubernetes  k8s.io/kubernetes/cmd/kubelet
 kubectl                  kubernetes  k8s.io/kubernetes/cmd/kubectl
+kueue                    kueue       sigs.k8s.io/kueue/cmd/kueue  config/components
 kwok                     kwok        sigs.k8s.io/kwok/cmd/kwok
 '
 
@@ -59,8 +61,26 @@ ready() { # NAME HASH
   [ -x "$bin/$1" ] && { [ ! -L "$bin/$1" ] || [ "$(readlink "$bin/$1")" = ".$1-$2" ]; }
 }
 
-build() { # NAME MODULE PACKAGE
-  local name=$1 module=$2 package=$3 hash flags start=$SECONDS
+link() { # FILE NAME
+  ln -sfn "$1" "$bin/.$2.link"
+  mv -T "$bin/.$2.link" "$bin/$2"
+}
+
+# A folder of the package's module, as NAME-config.
+take_along() { # NAME HASH MODULE PACKAGE FOLDER
+  local source target=.$1-config-$2
+  source=$(cd "$here/$3" && GOFLAGS=-mod=readonly go list -f '{{.Module.Dir}}' "$4") || return
+  rm -rf "$bin/$target" "$bin/$target.part"
+  cp -r "$source/$5" "$bin/$target.part"
+  # As the module cache has them, nobody may write or remove them.
+  chmod -R u+w "$bin/$target.part"
+  mv "$bin/$target.part" "$bin/$target"
+  link "$target" "$1-config"
+  find "$bin" -maxdepth 1 -name ".$1-config-*" ! -name "$target" -exec rm -rf {} +
+}
+
+build() { # NAME MODULE PACKAGE [FOLDER]
+  local name=$1 module=$2 package=$3 folder=$4 hash flags start=$SECONDS
   hash=$(hash_of "$module")
   if ready "$name" "$hash"; then
     return
@@ -77,11 +97,13 @@ build() { # NAME MODULE PACKAGE
     CGO_ENABLED=0 GOFLAGS=-mod=readonly nice go build -trimpath -buildvcs=false -ldflags "$flags" \
       -o "$bin/.$name-$hash.part" "$package"
   ) || return
+  if [ -n "$folder" ]; then
+    take_along "$name" "$hash" "$module" "$package" "$folder" || return
+  fi
   mv "$bin/.$name-$hash.part" "$bin/.$name-$hash"
-  ln -sfn ".$name-$hash" "$bin/.$name.link"
-  mv -T "$bin/.$name.link" "$bin/$name"
+  link ".$name-$hash" "$name"
   # Older builds of the same tool.
-  find "$bin" -maxdepth 1 -name ".$name-*" ! -name ".$name-$hash" -delete
+  find "$bin" -maxdepth 1 -type f -name ".$name-*" ! -name ".$name-$hash" -delete
   echo "tools: $name took $((SECONDS - start)) s" >&2
 }
 
@@ -93,11 +115,11 @@ if ! flock -n 9; then
 fi
 
 missing=0
-while read -r name module package; do
+while read -r name module package folder; do
   [ -n "$name" ] || continue
   if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then
     continue
   fi
-  build "$name" "$module" "$package" || missing=$((missing + 1))
+  build "$name" "$module" "$package" "$folder" || missing=$((missing + 1))
 done <<<"$tools"
 [ "$missing" -eq 0 ] || exit 1

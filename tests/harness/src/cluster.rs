@@ -19,7 +19,7 @@ use kube::Client;
 use rustix::process::Signal;
 
 use crate::image::Image;
-use crate::tool::find_tool;
+use crate::tool::{find_tool, skip};
 
 mod access;
 mod audit;
@@ -29,6 +29,7 @@ mod containers;
 mod control_plane;
 mod existing;
 mod keeper;
+mod kueue;
 mod kwok;
 mod name_server;
 mod network;
@@ -42,6 +43,7 @@ mod site;
 
 pub use audit::ApiRequest;
 pub use component::Component;
+pub use kueue::MANAGED as MANAGED_BY_KUEUE;
 pub use kwok::Kwok;
 pub use name_server::{Names, serve as serve_names};
 pub use people::{PeoplesCluster, Up};
@@ -287,6 +289,41 @@ impl Cluster {
         Ok(true)
     }
 
+    /// Kueue in a cluster of ours, until the result is dropped. None, and a line that says
+    /// `SKIPPED`, where Kueue is not installed or the cluster is somebody else's.
+    ///
+    /// # Errors
+    /// If it does not start.
+    ///
+    /// # Panics
+    /// With `SIDECARJOB_STRICT=1` if Kueue is not installed.
+    pub fn start_kueue(&self) -> Result<Option<Kueue<'_>>> {
+        let Kind::Own(own) = &self.0 else {
+            skip("this needs a cluster of the tests' own");
+            return Ok(None);
+        };
+        let Some(program) = find_tool("kueue") else {
+            return Ok(None);
+        };
+        let definitions = kueue::definitions_to_apply();
+        self.kubectl(&["apply", "--server-side", "-f", &definitions])?;
+        let established = ["wait", "--for=condition=Established", "--timeout=60s"];
+        self.kubectl(&[&established[..], &["-f", &definitions]].concat())?;
+        // The garbage collector looks for new kinds every half a minute. Until then a Job that is
+        // deleted goes before its Workload, which Kueue then takes for that of the next Job.
+        own.end(Component::ControllerManager, Signal::TERM)?;
+        own.start(Component::ControllerManager)?;
+        own.start_kueue(&program)?;
+        let webhooks = own.site.path("kueue-webhooks.json");
+        std::fs::write(&webhooks, kueue::webhooks(&own.site)?.to_string())?;
+        let kueue = Kueue {
+            cluster: self,
+            webhooks: webhooks.display().to_string(),
+        };
+        self.kubectl(&["apply", "--server-side", "-f", &kueue.webhooks])?;
+        Ok(Some(kueue))
+    }
+
     /// What was asked of the API server since the cluster was started, except by the
     /// components of Kubernetes.
     ///
@@ -323,6 +360,24 @@ impl Drop for Cluster {
             return;
         };
         if let Err(error) = own.finish() {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+/// A Kueue that runs; it ends when dropped, and what it was asked to look after stays as it is.
+#[derive(Debug)]
+pub struct Kueue<'a> {
+    cluster: &'a Cluster,
+    webhooks: String,
+}
+
+impl Drop for Kueue<'_> {
+    fn drop(&mut self) {
+        // Nobody would answer them any more.
+        let webhooks = self.cluster.kubectl(&["delete", "-f", &self.webhooks]);
+        let stopped = self.cluster.own().and_then(OwnCluster::stop_kueue);
+        for error in [webhooks.err(), stopped.err()].into_iter().flatten() {
             eprintln!("{error:#}");
         }
     }

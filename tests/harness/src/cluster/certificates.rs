@@ -2,7 +2,7 @@
 //! which servers and users are signed by.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -22,6 +22,9 @@ pub(super) struct User {
     pub name: &'static str,
     pub group: &'static str,
 }
+
+/// Certificate of servers on loopback that the API server asks.
+pub(super) const WEBHOOKS: &str = "webhooks";
 
 /// The node's name in the cluster.
 pub(super) const NODE: &str = "node";
@@ -82,6 +85,8 @@ pub(super) fn issue_all(site: &Site) -> Result<()> {
     authority.issue_server("api-server", names)?;
     let node = IpAddr::from(site.number.node_address());
     authority.issue_server("kubelet-server", vec![SanType::IpAddress(node)])?;
+    let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+    authority.issue_server(WEBHOOKS, vec![SanType::IpAddress(loopback)])?;
 
     authority.issue_client(KUBELET_CLIENT)?;
     for user in [ADMIN, CONTROLLER_MANAGER, SCHEDULER, KUBELET, KWOK] {

@@ -19,6 +19,8 @@ pub(super) enum Port {
     Scheduler,
     /// Of the API server where there is no node; with one it is 443 at the service address.
     ApiServer,
+    /// Of a program beside the cluster that the API server asks.
+    Webhooks,
 }
 
 impl Number {

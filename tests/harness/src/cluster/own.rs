@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use super::certificates::{self, ADMIN, NODE, kubeconfig};
 use super::component::{Component, Programs};
 use super::keeper::Keeper;
+use super::kueue;
 use super::kwok::{self, Kwok};
 use super::name_server::{NameServer, Names};
 use super::number::Port;
@@ -315,6 +316,27 @@ impl OwnCluster {
             std::thread::sleep(POLL);
         }
         Ok(())
+    }
+
+    /// Starts Kueue's manager and waits until it answers.
+    pub fn start_kueue(&self, program: &std::path::Path) -> Result<()> {
+        self.processes.end(kueue::NAME, Signal::KILL, STOP_LIMIT)?;
+        let command = kueue::command(program, &self.site)?;
+        self.processes.start(kueue::NAME, command)?;
+        let deadline = Instant::now() + START_LIMIT;
+        while !accepts(self.site.number.loopback(Port::Webhooks)) {
+            ensure!(
+                self.processes.find(kueue::NAME).is_some() && Instant::now() < deadline,
+                "Kueue does not get ready: {}",
+                self.processes.log_tail(kueue::NAME)
+            );
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    pub fn stop_kueue(&self) -> Result<()> {
+        self.processes.end(kueue::NAME, Signal::KILL, STOP_LIMIT)
     }
 
     /// Asks the API server something as the administrator.
