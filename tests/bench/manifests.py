@@ -47,6 +47,8 @@ def merge(base_prefix, siblings_prefix, output_prefix):
         {"name": "score_aes", "type": "score_v1"},
         {"name": "detailed_description", "type": "string"},
         {"name": "ocr_text", "type": "string"},
+        # Of a sibling that some shards may lack.
+        {"name": "caption", "type": "string"},
     ]
     steps = [
         {"extractScaffold": {}},
