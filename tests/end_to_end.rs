@@ -22,6 +22,8 @@ mod deletion;
 mod disruption;
 #[path = "end_to_end/kills.rs"]
 mod kills;
+#[path = "end_to_end/kueue.rs"]
+mod kueue;
 #[path = "end_to_end/late_worker.rs"]
 mod late_worker;
 #[path = "end_to_end/memory.rs"]
@@ -32,8 +34,12 @@ mod poison;
 mod queues;
 #[path = "end_to_end/quota.rs"]
 mod quota;
+#[path = "end_to_end/refusals.rs"]
+mod refusals;
 #[path = "end_to_end/room.rs"]
 mod room;
+#[path = "end_to_end/silence.rs"]
+mod silence;
 #[path = "end_to_end/sizing.rs"]
 mod sizing;
 #[path = "end_to_end/storage_down.rs"]

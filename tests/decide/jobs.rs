@@ -96,6 +96,15 @@ fn a_plain_job() {
                     "onExitCodes":
                         {"containerName": "worker", "operator": "In", "values": [1, 2, 3]},
                 },
+                {
+                    "action": "Count",
+                    "onExitCodes":
+                        {"containerName": "worker", "operator": "NotIn", "values": [0]},
+                },
+                {
+                    "action": "FailIndex",
+                    "onExitCodes": {"operator": "NotIn", "values": [0]},
+                },
             ]},
             "template": {
                 "metadata": {

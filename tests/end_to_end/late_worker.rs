@@ -11,7 +11,7 @@ use crate::site::shared;
 use crate::worker_program::worker;
 
 /// The first process of a pod's container, as this machine sees it.
-fn process_of(pod: &Pod) -> Option<Pid> {
+pub fn process_of(pod: &Pod) -> Option<Pid> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
     let id = containers.first()?.container_id.as_ref()?;
     let id = id.strip_prefix("containerd://")?;

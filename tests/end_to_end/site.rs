@@ -17,12 +17,13 @@ pub const SYSTEM: &str = "sidecarjob-system";
 
 /// What makes runs of seconds of those that take hours, and the lock of a writer that is gone
 /// one that is soon free.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     ("SIDECARJOB_ITEM_SECONDS", "4"),
     ("SIDECARJOB_LIVE_STATUS_SECONDS", "1"),
     ("SIDECARJOB_WINDOW_SECONDS", "10"),
     ("SIDECARJOB_FOLLOW_SECONDS", "1"),
     ("SIDECARJOB_LOCK_TTL_SECONDS", "20"),
+    ("SIDECARJOB_SILENT_SECONDS", "75"),
 ];
 
 /// Tests run side by side, but for those that disturb what all share.

@@ -271,8 +271,8 @@ fn action(spec: &JobSpec, end: End) -> Option<&str> {
     let policy = spec.pod_failure_policy.as_ref()?;
     let applies = |rule: &&PodFailurePolicyRule| match end {
         End::Exit(code) => rule.on_exit_codes.as_ref().is_some_and(|codes| {
-            assert_eq!(codes.operator, "In");
-            codes.values.contains(&code)
+            let is_in = codes.values.contains(&code);
+            is_in == (codes.operator == "In")
         }),
         End::Disrupted => rule
             .on_pod_conditions

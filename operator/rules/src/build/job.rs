@@ -87,15 +87,18 @@ fn digest(template: &PodTemplateSpec) -> String {
 
 /// The first rule that applies decides; what none names counts against the index's retries.
 fn failure_policy() -> PodFailurePolicy {
-    let on_exit = |action: &str, values: &[i32]| PodFailurePolicyRule {
-        action: action.to_owned(),
-        on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
-            container_name: Some(pod::CONTAINER.to_owned()),
-            operator: "In".to_owned(),
-            values: values.to_vec(),
-        }),
-        on_pod_conditions: None,
+    let rule = |action: &str, container: Option<&str>, operator: &str, values: &[i32]| {
+        PodFailurePolicyRule {
+            action: action.to_owned(),
+            on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+                container_name: container.map(str::to_owned),
+                operator: operator.to_owned(),
+                values: values.to_vec(),
+            }),
+            on_pod_conditions: None,
+        }
     };
+    let on_exit = |action, values| rule(action, Some(pod::CONTAINER), "In", values);
     PodFailurePolicy {
         rules: vec![
             PodFailurePolicyRule {
@@ -111,6 +114,10 @@ fn failure_policy() -> PodFailurePolicy {
             on_exit("Ignore", &[exits::STOPPED]),
             on_exit("FailJob", &[exits::LOCK_LOST]),
             on_exit("FailIndex", &exits::NO_RETRY),
+            rule("Count", Some(pod::CONTAINER), "NotIn", &[0]),
+            // The worker has ended well, and a container that somebody put beside it has not, or was
+            // ended since it ran on. The work is done, and would be looked at again for nothing.
+            rule("FailIndex", None, "NotIn", &[0]),
         ],
     }
 }
