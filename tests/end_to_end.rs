@@ -16,6 +16,8 @@ mod worker_program;
 
 #[path = "end_to_end/canary.rs"]
 mod canary;
+#[path = "end_to_end/changes.rs"]
+mod changes;
 #[path = "end_to_end/deletion.rs"]
 mod deletion;
 #[path = "end_to_end/disruption.rs"]
@@ -28,6 +30,8 @@ mod kueue;
 mod late_worker;
 #[path = "end_to_end/memory.rs"]
 mod memory;
+#[path = "end_to_end/mistakes.rs"]
+mod mistakes;
 #[path = "end_to_end/poison.rs"]
 mod poison;
 #[path = "end_to_end/queues.rs"]

@@ -4,7 +4,9 @@ use crds::SidecarJob;
 use harness::cluster::Component;
 use harness::tool::skip;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::Api;
+use serde_json::Value;
 
 use crate::outputs::Witness;
 use crate::place::{Place, eventually};
@@ -92,4 +94,80 @@ async fn workers_outlive_a_killed_kubelet() {
     place.cluster.start_component(Component::Kubelet).unwrap();
     let object = place.wait_until_whole(&job, witness).await;
     assert_eq!(run(&object), before);
+}
+
+#[tokio::test]
+async fn a_node_that_dies_takes_no_finished_work_along() {
+    let _node = alone().await;
+    let Some(place) = Place::new("power-cut", Place::SMALL).await else {
+        return;
+    };
+    if !place.cluster.is_own() {
+        return skip("somebody else's node can't be crashed");
+    }
+    let job = place.join_job("photos", &Place::slow());
+    let witness = Witness::of(place.output("photos"));
+    place.create(&job).await;
+    place.wait_for_shards("photos", 8).await;
+    let before = run(&place.object("photos").await);
+    place.cluster.crash_node().unwrap();
+    let there = place.shards("photos").len();
+    assert!(there < Place::SMALL.shards, "it was too quick");
+    place.cluster.start_node().unwrap();
+    let object = place.wait_until_whole(&job, witness).await;
+    assert_eq!(run(&object), before);
+}
+
+#[tokio::test]
+async fn workers_go_on_while_the_api_server_is_away() {
+    let _node = alone().await;
+    let Some(place) = Place::new("api-away", Place::SMALL).await else {
+        return;
+    };
+    if !place.cluster.is_own() {
+        return skip("somebody else's API server can't be killed");
+    }
+    let job = place.join_job("photos", &Place::slow());
+    let witness = Witness::of(place.output("photos"));
+    place.create(&job).await;
+    place.wait_for_shards("photos", 8).await;
+    // The workers have to be at it, since nobody can start others.
+    place.wait_for_worker().await;
+    let before = run(&place.object("photos").await);
+    place.cluster.kill(Component::ApiServer).unwrap();
+    let there = place.shards("photos").len();
+    place.wait_for_shards("photos", there + 2).await;
+    place.cluster.start_component(Component::ApiServer).unwrap();
+    let object = place.wait_until_whole(&job, witness).await;
+    assert_eq!(run(&object), before, "the same run, in the same epoch");
+}
+
+#[tokio::test]
+async fn an_operator_that_is_away_for_longer_than_its_lock_lives_goes_on() {
+    let _node = alone().await;
+    let Some(place) = Place::new("away", Place::SMALL).await else {
+        return;
+    };
+    let job = place.join_job("photos", &Place::slow());
+    let witness = Witness::of(place.output("photos"));
+    place.create(&job).await;
+    place.wait_for_shards("photos", 8).await;
+    let before = run(&place.object("photos").await);
+    let scale = |replicas: &str| {
+        let replicas = format!("--replicas={replicas}");
+        let deployment = ["deployment/sidecarjob-operator", "--namespace", SYSTEM];
+        let scale = [&["scale", &replicas][..], &deployment].concat();
+        place.cluster.kubectl(&scale).unwrap();
+    };
+    scale("0");
+    eventually("the lock has expired", async || {
+        let lock = place.read("s3://bucket/out/photos/_sidecar/writer.json");
+        let lock: Value = serde_json::from_str(&lock).unwrap();
+        let expires: Timestamp = lock["expires_at"].as_str().unwrap().parse().unwrap();
+        (expires < Timestamp::now()).then_some(())
+    })
+    .await;
+    scale("2");
+    let object = place.wait_until_whole(&job, witness).await;
+    assert_eq!(run(&object).0, before.0, "the same run");
 }

@@ -169,6 +169,14 @@ impl Place {
         store.put(&path, payload, condition).await.unwrap();
     }
 
+    /// Puts an object where there is none.
+    pub async fn put(&self, key: &str, bytes: Vec<u8>) {
+        let stores = Stores::new(&self.config());
+        let store = stores.open("s3://bucket/").unwrap();
+        let payload = Payload::new(bytes);
+        store.put(key, payload, PutCondition::Create).await.unwrap();
+    }
+
     /// An object's text.
     pub fn read(&self, uri: &str) -> String {
         let key = uri.strip_prefix("s3://bucket/").unwrap();

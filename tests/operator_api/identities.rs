@@ -9,7 +9,7 @@ use harness::dataset::Shape;
 use harness::s3_server::{Grant, S3Server};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use crate::operator::{Operator, Start};
 use crate::place::{Place, eventually, everything, repository, shards};
 use crate::pods::PodRunner;
-use crate::sidecar_jobs::{is_true, phase, reason};
+use crate::sidecar_jobs::{events, is_true, phase, reason};
 
 const SECRET: &str = "a-secret-of-twenty-characters";
 
@@ -119,6 +119,50 @@ async fn a_jobs_secret_opens_what_its_user_may_open_and_no_more() {
     server.grant("bucket", &[grant]);
     let object = place.wait_for_end("foreign").await;
     assert!(is_true(&object, "Complete"), "{:#}", json!(object.status));
+}
+
+/// The key of a Secret is replaced and the old one revoked: nobody has to tell the operator.
+#[tokio::test]
+async fn a_key_that_was_replaced_is_asked_for_as_soon_as_the_old_one_is_refused() {
+    let Some(place) = Place::new("replaced-key").await else {
+        return;
+    };
+    let Some((server, bucket)) = server() else {
+        return;
+    };
+    let _operator = Operator::begin(&place).await;
+    create_secret(&place, "keys", "alice").await;
+    create(&place, "photos", "a", with_secret(&server, "keys")).await;
+    place
+        .wait("photos", "with a Job", |object| {
+            let status = object.status.as_ref();
+            status.is_some_and(|status| !status.batches.is_empty())
+        })
+        .await;
+
+    let secrets: Api<Secret> = Api::namespaced(place.client.clone(), &place.namespace);
+    let bob = Patch::Merge(json!({"stringData": {"AWS_ACCESS_KEY_ID": "bob"}}));
+    secrets
+        .patch("keys", &PatchParams::default(), &bob)
+        .await
+        .unwrap();
+    let grant = Grant {
+        user: "bob",
+        read: &[],
+        write: &["a/"],
+    };
+    server.grant("bucket", &[grant]);
+    let _pods = PodRunner::begin(&place);
+    let object = place.wait_for_end("photos").await;
+    assert!(is_true(&object, "Complete"), "{:#}", json!(object.status));
+    assert_eq!(shards(&bucket.join("a/out-photos")).len(), 4);
+    // It was not refused for long enough to lose its lock, nor did anybody have to act.
+    assert_eq!(object.status.unwrap().run.unwrap().epoch, Some(1));
+    let told = events(&place.client, &place.namespace, "photos").await;
+    assert!(
+        !told.iter().any(|(reason, _)| reason == "AccessDenied"),
+        "{told:?}"
+    );
 }
 
 #[tokio::test]
