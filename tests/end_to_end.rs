@@ -22,6 +22,8 @@ mod changes;
 mod deletion;
 #[path = "end_to_end/disruption.rs"]
 mod disruption;
+#[path = "end_to_end/forbidden.rs"]
+mod forbidden;
 #[path = "end_to_end/kills.rs"]
 mod kills;
 #[path = "end_to_end/kueue.rs"]
