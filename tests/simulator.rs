@@ -14,12 +14,16 @@
 //! * in the end every shard is there, once, and status and output agree;
 //! * then nothing is written any more, not even after a restart with all Jobs gone.
 
+#![allow(clippy::unwrap_used)] // helpers of tests may fail loudly, as tests do
+
 #[path = "simulator/bucket.rs"]
 mod bucket;
 #[path = "simulator/checks.rs"]
 mod checks;
 #[path = "simulator/cluster.rs"]
 mod cluster;
+#[path = "simulator/job_controller.rs"]
+mod job_controller;
 #[path = "simulator/process.rs"]
 mod process;
 #[path = "simulator/random.rs"]
