@@ -32,6 +32,8 @@ mod sources;
 #[allow(dead_code, reason = "shared with the tests of other programs' files")]
 #[path = "interop/surroundings.rs"]
 mod surroundings;
+#[path = "regression/texts.rs"]
+mod texts;
 #[path = "regression/types.rs"]
 mod types;
 #[path = "cli/worker.rs"]

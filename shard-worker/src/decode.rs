@@ -11,13 +11,13 @@ use parquet::arrow::{
 use parquet::basic::Type as PhysicalType;
 use parquet::column::page::{PageIterator, PageReader};
 use parquet::data_type::ByteArrayType;
-use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
-use parquet::schema::types::{SchemaDescriptor, Type};
 
 use crate::column_plan::natural_type;
 use crate::error::ShardError;
 use crate::leaf::{LeafReader, page_reader};
+use crate::one_column::{Texts, alone};
 use crate::parquet_file::ParquetFile;
 use crate::unfit::Unfit;
 
@@ -69,7 +69,16 @@ impl<'a> Decoder<'a> {
     /// If its type is none that Arrow knows.
     pub fn open(file: &'a ParquetFile, root: usize) -> Result<Self, ShardError> {
         let malformed = |error: &dyn std::fmt::Display| malformed(file, root, error);
-        let metadata = alone(file, root).map_err(|error| malformed(&error))?;
+        let metadata = alone(file, root, Texts::Checked).map_err(|error| malformed(&error))?;
+        Self::of(file, root, metadata)
+    }
+
+    fn of(
+        file: &'a ParquetFile,
+        root: usize,
+        metadata: Arc<ParquetMetaData>,
+    ) -> Result<Self, ShardError> {
+        let malformed = |error: &dyn std::fmt::Display| malformed(file, root, error);
         let schema = metadata.file_metadata().schema_descr();
         let natural = parquet_to_arrow_schema(schema, None).map_err(|error| malformed(&error))?;
         let wide: Fields = natural.fields().iter().map(widened).collect();
@@ -88,16 +97,24 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Texts that are none are to come out null, and batches to hold `bytes` bytes.
+    /// Texts that are none are to come out null, and batches to hold `bytes` bytes. Those within
+    /// lists and structs come as blobs, whatever they are: who needs texts finds out which rows
+    /// have none.
     ///
     /// # Errors
     /// As [`Decoder::open`].
     pub fn lenient(file: &'a ParquetFile, root: usize, bytes: usize) -> Result<Self, ShardError> {
         let is_text = natural_type(file, root)? == Arrow::Utf8;
+        let texts = if is_text {
+            Texts::Checked
+        } else {
+            Texts::AsBlobs
+        };
+        let metadata = alone(file, root, texts).map_err(|error| malformed(file, root, &error))?;
         Ok(Self {
             is_lenient: is_text,
             batch_bytes: bytes,
-            ..Self::open(file, root)?
+            ..Self::of(file, root, metadata)?
         })
     }
 
@@ -319,37 +336,6 @@ fn longest_in_dictionary(
         rest = after.get(length as usize..).unwrap_or_default();
     }
     Ok(longest)
-}
-
-/// The footer as if the file had but this column: what the others are is of no concern, and a
-/// wide file's schema is not converted once a column.
-fn alone(file: &ParquetFile, root: usize) -> parquet::errors::Result<Arc<ParquetMetaData>> {
-    let whole = file.metadata.file_metadata();
-    let schema = Arc::new(
-        Type::group_type_builder(whole.schema().name())
-            .with_fields(vec![file.roots()[root].clone()])
-            .build()?,
-    );
-    let descriptor = Arc::new(SchemaDescriptor::new(schema));
-    let mut groups = Vec::with_capacity(file.metadata.num_row_groups());
-    for group in file.metadata.row_groups() {
-        let chunks = group.columns()[file.leaves_of(root)].to_vec();
-        groups.push(
-            RowGroupMetaData::builder(descriptor.clone())
-                .set_num_rows(group.num_rows())
-                .set_column_metadata(chunks)
-                .build()?,
-        );
-    }
-    let footer = FileMetaData::new(
-        whole.version(),
-        whole.num_rows(),
-        whole.created_by().map(str::to_owned),
-        None,
-        descriptor,
-        None,
-    );
-    Ok(Arc::new(ParquetMetaData::new(footer, groups)))
 }
 
 fn widened(field: &FieldRef) -> FieldRef {

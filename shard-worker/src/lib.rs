@@ -23,6 +23,7 @@ pub mod keys;
 pub mod leaf;
 pub mod levels;
 pub mod lookup;
+pub mod one_column;
 pub mod ops;
 pub mod pages;
 pub mod panics;

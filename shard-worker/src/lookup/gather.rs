@@ -26,6 +26,7 @@ use crate::lookup::probe::Hit;
 use crate::lookup::read_ahead::{ChunksOfColumn, ReadAhead};
 use crate::lookup::window::WindowedChunk;
 use crate::lookup::{Limits, PassError};
+use crate::one_column::{Texts, alone};
 use crate::parquet_file::{chunk_range, chunk_start};
 use crate::unfit::{Unfit, adapt_or_empty};
 use crate::workers::map_parallel;
@@ -378,12 +379,13 @@ fn read_whole(
         chunks.push((u64::try_from(start).unwrap_or(0), source.chunk(leaf)?));
     }
     let chunks = ChunksOfColumn::new(file.file.meta.size, chunks);
-    let schema = file.file.metadata.file_metadata().schema_descr();
-    let mask = ProjectionMask::roots(schema, [root]);
-    let levels = parquet_to_arrow_field_levels(schema, mask, None).map_err(|error| text(&error))?;
+    let metadata = alone(&file.file, root, Texts::AsBlobs).map_err(|error| text(&error))?;
+    let schema = metadata.file_metadata().schema_descr();
+    let levels = parquet_to_arrow_field_levels(schema, ProjectionMask::all(), None)
+        .map_err(|error| text(&error))?;
     let one = OneGroup {
         source: Arc::new(chunks),
-        metadata: &file.file.metadata,
+        metadata: &metadata,
         number: source.group,
     };
     let at_once = rows_at_once(group.num_rows(), bytes, 1 << 20, 1024);
