@@ -416,10 +416,10 @@ async fn uploads_in_parts_recover_or_leave_nothing() {
 async fn an_upload_of_a_killed_writer_is_swept() {
     let Some(fixture) = fixture() else { return };
     let payload = Payload::new(content(65 << 20));
-    let stuck = Fault::Delay(Duration::from_secs(3600));
+    // No part is on its way within the server, which could bring an upload back that was aborted.
     fixture
         .proxy
-        .add(Rule::once("PUT", "partNumber=", stuck).times(4));
+        .add(Rule::once("PUT", "partNumber=", Fault::Silence).times(4));
     let store = Arc::clone(&fixture.store);
     let key = "odd +%/c.parquet";
     let killed = tokio::spawn(async move { store.put(key, payload, PutCondition::Create).await });

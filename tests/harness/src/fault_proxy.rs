@@ -33,6 +33,8 @@ pub enum Fault {
     StallBody(usize),
     /// The answer comes late.
     Delay(Duration),
+    /// The server never sees the request, and no answer comes, until the client gives up.
+    Silence,
 }
 
 /// Which requests meet a fault: of those that match, all after `skip`, `times` of them.
@@ -277,6 +279,7 @@ async fn serve(mut client: TcpStream, server: SocketAddr, state: &Mutex<State>) 
                 continue;
             }
             Some(Fault::LoseRequest) => return reset(client),
+            Some(Fault::Silence) => return wait_for_end(client).await,
             _ => {}
         }
         let answer = forward(server, &request).await?;
@@ -299,10 +302,7 @@ async fn serve(mut client: TcpStream, server: SocketAddr, state: &Mutex<State>) 
             Some(Fault::StallBody(after)) => {
                 client.write_all(&answer.bytes[..cut(after)]).await?;
                 client.flush().await?;
-                // Until the client gives up.
-                let mut rest = [0_u8; 1];
-                let _ = client.read(&mut rest).await;
-                return Ok(());
+                return wait_for_end(client).await;
             }
             Some(Fault::Delay(delay)) => {
                 tokio::time::sleep(delay).await;
@@ -311,6 +311,13 @@ async fn serve(mut client: TcpStream, server: SocketAddr, state: &Mutex<State>) 
             _ => client.write_all(&answer.bytes).await?,
         }
     }
+    Ok(())
+}
+
+/// Waits until the client gives up.
+async fn wait_for_end(mut client: TcpStream) -> Result<()> {
+    let mut rest = [0_u8; 1];
+    let _ = client.read(&mut rest).await;
     Ok(())
 }
 
