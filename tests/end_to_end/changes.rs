@@ -1,5 +1,8 @@
 //! What people change while a run goes on, and after it.
 
+use std::time::Duration;
+
+use harness::dataset::Shape;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
@@ -163,4 +166,31 @@ async fn a_main_shard_that_changes_under_way_fails_and_is_made_by_the_next_run()
     let object = place.wait_for_completion("photos").await;
     assert_eq!((counts(&object).done, counts(&object).kept), (120, 119));
     assert!(place.output("photos").join(&last).exists());
+}
+
+/// What somebody deletes as soon as it is there is not made for ever.
+#[tokio::test]
+async fn an_output_that_never_stays_whole_ends_the_run() {
+    let _node = shared().await;
+    let few = Shape {
+        shards: 3,
+        ..Place::SMALL
+    };
+    let Some(place) = Place::new("vanishing", few).await else {
+        return;
+    };
+    place.create(&place.join_job("photos", &json!({}))).await;
+    let shard = place.output("photos").join(harness::dataset::path(1));
+    let deleting = async {
+        loop {
+            let _ = std::fs::remove_file(&shard);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let object = tokio::select! {
+        object = place.wait_for_end("photos") => object,
+        () = deleting => unreachable!("it goes on for ever"),
+    };
+    assert_eq!(words(&object, "Failed").0, "OutputIncomplete");
+    assert!(!place.output("photos").join("_SUCCESS").exists());
 }

@@ -160,13 +160,21 @@ impl Place {
 
     /// Puts other bytes in the place of a main shard.
     pub async fn replace_main_shard(&self, number: usize, bytes: &[u8]) {
+        let key = format!("main/{}", harness::dataset::path(number));
+        self.replace(&key, |_| bytes.to_vec()).await;
+    }
+
+    /// Changes an object, also one that others change meanwhile.
+    pub async fn replace(&self, key: &str, change: impl Fn(&[u8]) -> Vec<u8>) {
         let stores = Stores::new(&self.config());
-        let store = stores.open("s3://bucket/main/").unwrap();
-        let payload = Payload::new(bytes.to_vec());
-        let path = harness::dataset::path(number);
-        let (meta, _) = store.read(&path).await.unwrap();
-        let condition = PutCondition::Replace(meta.etag);
-        store.put(&path, payload, condition).await.unwrap();
+        let store = stores.open("s3://bucket/").unwrap();
+        eventually("it is replaced", async || {
+            let (meta, bytes) = store.read(key).await.unwrap();
+            let payload = Payload::new(change(&bytes));
+            let condition = PutCondition::Replace(meta.etag);
+            store.put(key, payload, condition).await.ok()
+        })
+        .await;
     }
 
     /// Puts an object where there is none.
