@@ -19,7 +19,10 @@ use parquet::file::reader::{ChunkReader, SerializedPageReader};
 use crate::pages::header::{PageHeader, PageKind};
 use crate::pages::pieces::{Levels, Pieces};
 use crate::parquet_file::chunk_start;
+use crate::thrift::malformed;
 
+/// Levels of a page, and places in a dictionary, which are held, take no more bytes.
+const LARGEST_LEVELS: usize = 64 << 20;
 /// Pages of more bytes come in pieces, if they can.
 const LARGEST_PAGE: usize = 2 << 20;
 
@@ -182,6 +185,32 @@ where
 
     fn next(&mut self) -> Option<Self::Item> {
         self.get_next_page().transpose()
+    }
+}
+
+/// The next bytes of a page, which are held.
+///
+/// # Errors
+/// If they are too many, or not there.
+pub fn held(source: &mut impl Read, size: usize) -> std::io::Result<Vec<u8>> {
+    if size > LARGEST_LEVELS {
+        return Err(malformed("levels of more bytes than rows"));
+    }
+    let mut bytes = Vec::new();
+    source.take(size as u64).read_to_end(&mut bytes)?;
+    if bytes.len() < size {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}
+
+/// The codec of a newer data page's values, of which there are `left` bytes once decompressed.
+pub fn codec_of_values(codec: Compression, is_compressed: bool, left: usize) -> Compression {
+    // A page of nulls has no values, and no frame of a codec either.
+    if is_compressed && left > 0 {
+        codec
+    } else {
+        Compression::UNCOMPRESSED
     }
 }
 

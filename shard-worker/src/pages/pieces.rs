@@ -10,15 +10,13 @@ use parquet::column::page::Page;
 use parquet::errors::{ParquetError, Result};
 
 use crate::pages::codec::Decompressed;
-use crate::pages::external;
 use crate::pages::header::{PageHeader, PageKind};
 use crate::pages::hybrid::{bits_of, differences, put_runs, runs};
+use crate::pages::{codec_of_values, external, held};
 use crate::thrift::malformed;
 
 /// Bytes of values after which a piece is whole.
 const PIECE: usize = 1 << 20;
-/// Levels of a page, which are held, take no more bytes.
-const LARGEST_LEVELS: usize = 64 << 20;
 
 /// The highest levels of a column.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +99,7 @@ impl<R: Read> Pieces<R> {
                     levels, encoding, ..
                 } => {
                     let mut values = Decompressed::open(body.clone(), codec)?;
-                    let mut held = |highest: i16| {
+                    let mut next_levels = |highest: i16| {
                         if highest == 0 {
                             return Ok(Vec::new());
                         }
@@ -111,8 +109,8 @@ impl<R: Read> Pieces<R> {
                         left = left.saturating_sub(4 + size);
                         levels_of(&mut values, size, highest, levels)
                     };
-                    let repetition = held(highest.repetition)?;
-                    let definition = held(highest.definition)?;
+                    let repetition = next_levels(highest.repetition)?;
+                    let definition = next_levels(highest.definition)?;
                     (levels, encoding, values, repetition, definition)
                 }
                 PageKind::DataV2 {
@@ -128,11 +126,7 @@ impl<R: Read> Pieces<R> {
                     let definition =
                         levels_of(&mut plain, definition_bytes, highest.definition, levels)?;
                     left = left.saturating_sub(repetition_bytes + definition_bytes);
-                    let codec = if is_compressed {
-                        codec
-                    } else {
-                        Compression::UNCOMPRESSED
-                    };
+                    let codec = codec_of_values(codec, is_compressed, left);
                     let values = Decompressed::open(body.clone(), codec)?;
                     (levels, encoding, values, repetition, definition)
                 }
@@ -272,14 +266,7 @@ fn levels_of(
     highest: i16,
     count: usize,
 ) -> io::Result<Vec<u32>> {
-    if size > LARGEST_LEVELS {
-        return Err(malformed("levels of more bytes than rows"));
-    }
-    let mut bytes = Vec::new();
-    source.take(size as u64).read_to_end(&mut bytes)?;
-    if bytes.len() < size {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
+    let bytes = held(source, size)?;
     let mut levels = Vec::new();
     if highest > 0 {
         runs(&bytes, bits_of(highest), count, &mut levels)?;

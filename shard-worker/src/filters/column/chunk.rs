@@ -11,12 +11,11 @@ use parquet::basic::{Compression, Encoding};
 use crate::pages::codec::Decompressed;
 use crate::pages::header::{PageHeader, PageKind};
 use crate::pages::hybrid::{bits_of, differences, runs};
+use crate::pages::{codec_of_values, held};
 use crate::thrift::malformed;
 
 /// A row without an image.
 pub const NO_IMAGE: u32 = u32::MAX;
-/// Levels and places of a page, which are held, are smaller than this.
-const LARGEST_LEVELS: usize = 64 << 20;
 /// Images that a dictionary may have beyond a row group's rows. What is measured of each is held
 /// until the rows are known, and a dictionary is for values that occur.
 const UNUSED_IMAGES: usize = 64 << 10;
@@ -190,12 +189,7 @@ impl<R: Read> Page<'_, R> {
             Vec::new()
         };
         let left = self.uncompressed.saturating_sub(repetition + definition);
-        // A page of nulls has no values, and no frame of a codec either.
-        let codec = if is_compressed && left > 0 {
-            self.shape.codec
-        } else {
-            Compression::UNCOMPRESSED
-        };
+        let codec = codec_of_values(self.shape.codec, is_compressed, left);
         let values = Values {
             source: Decompressed::open(&mut self.body, codec)?,
             left,
@@ -356,16 +350,4 @@ impl<R: Read> Values<R> {
             .collect::<Result<_, _>>()
             .map_err(|_| malformed("a negative length"))
     }
-}
-
-fn held(source: &mut impl Read, size: usize) -> io::Result<Vec<u8>> {
-    if size > LARGEST_LEVELS {
-        return Err(malformed("levels of more bytes than rows"));
-    }
-    let mut bytes = Vec::new();
-    source.take(size as u64).read_to_end(&mut bytes)?;
-    if bytes.len() < size {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(bytes)
 }
