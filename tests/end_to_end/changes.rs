@@ -16,15 +16,6 @@ fn rerun(token: &str) -> Value {
     json!({"metadata": {"annotations": {"sidecarjob.dev/rerun-requested-at": token}}})
 }
 
-async fn wait_for_second_run(place: &Place, name: &str) {
-    place
-        .wait(name, "in its second run", |object| {
-            let run = object.status.as_ref().and_then(|status| status.run.clone());
-            run.is_some_and(|run| run.attempt == Some(2))
-        })
-        .await;
-}
-
 /// Columns and pipeline without the join's second column.
 fn less(place: &Place, name: &str) -> Value {
     let object = json!(place.join_job(name, &json!({})));
@@ -80,7 +71,7 @@ async fn a_changed_pipeline_is_refused_or_replaces_the_run_as_the_spec_says() {
     let original = place.join_job("reject", &json!({}));
     assert_same(&place.shards("reject"), &place.of_one_machine(&original));
     place.patch("reject", &rerun("as it is now")).await;
-    wait_for_second_run(&place, "reject").await;
+    place.wait_for_second_run("reject").await;
     let object = place.wait_for_completion("reject").await;
     assert!(!is_true(&object, "Stalled"));
     assert_same(&place.shards("reject"), &place.of_one_machine(&changed[0]));
@@ -130,7 +121,7 @@ async fn a_run_pauses_after_its_canary_and_makes_good_what_people_delete() {
     std::fs::remove_file(victim(first)).unwrap();
     let witness = Witness::of(place.output("photos"));
     place.patch("photos", &rerun("it is gone")).await;
-    wait_for_second_run(&place, "photos").await;
+    place.wait_for_second_run("photos").await;
     let object = place.wait_until_whole(&job, witness).await;
     assert_eq!(counts(&object).kept, 119);
 }
@@ -162,7 +153,7 @@ async fn a_main_shard_that_changes_under_way_fails_and_is_made_by_the_next_run()
     assert!(failures[0].reason.contains("changed"), "{failures:?}");
 
     place.patch("photos", &rerun("it was replaced")).await;
-    wait_for_second_run(&place, "photos").await;
+    place.wait_for_second_run("photos").await;
     let object = place.wait_for_completion("photos").await;
     assert_eq!((counts(&object).done, counts(&object).kept), (120, 119));
     assert!(place.output("photos").join(&last).exists());

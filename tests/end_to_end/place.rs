@@ -326,6 +326,15 @@ impl Place {
         .await
     }
 
+    /// Waits until a job is in its second run.
+    pub async fn wait_for_second_run(&self, name: &str) {
+        self.wait(name, "in its second run", |object| {
+            let run = object.status.as_ref().and_then(|status| status.run.clone());
+            run.is_some_and(|run| run.attempt == Some(2))
+        })
+        .await;
+    }
+
     /// Waits until so many shards are in the output of a job.
     pub async fn wait_for_shards(&self, name: &str, count: usize) {
         eventually(&format!("{count} shards of {name}"), async || {

@@ -83,12 +83,7 @@ async fn poisoned_shards_are_listed_and_made_when_they_were_mended() {
     let witness = Witness::of(place.output("strict"));
     let patch = json!({"metadata": {"annotations": {"sidecarjob.dev/rerun-requested-at": "now"}}});
     place.patch("strict", &patch).await;
-    place
-        .wait("strict", "in its second run", |object| {
-            let run = object.status.as_ref().and_then(|status| status.run.clone());
-            run.is_some_and(|run| run.attempt == Some(2))
-        })
-        .await;
+    place.wait_for_second_run("strict").await;
     let object = place.wait_until_whole(&sound, witness).await;
     assert_eq!(counts(&object).kept, 57);
 }
